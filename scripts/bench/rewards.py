@@ -122,10 +122,10 @@ def iteration(trainer: Trainer, reward: Reward, background: bool) -> tuple[float
         partial(score_checked, reward), trainer.budget.group_size
     )
     begun = perf_counter()
-    with gathering:
-        rollout = trainer.sample(0, gathering.add)
+    with gathering as pending:
+        rollout = trainer.sample(0, pending.add)
         drawn = perf_counter()
-        trainer.score(rollout, gathering.scores)
+        trainer.score(rollout, pending.scores)
         return drawn - begun, perf_counter() - drawn
 
 

@@ -29,7 +29,7 @@ from hacking_runs import (
 
 from rlfactory.report.claim_table import claim_table, counts_text
 from rlfactory.report.claims import claim_results
-from rlfactory.report.directions import resolved
+from rlfactory.report.curves import resolved
 from rlfactory.report.group import Group, Member
 from rlfactory.report.plot import COLORS, saved_figure
 from rlfactory.report.report import ClaimResult

@@ -14,10 +14,22 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from rlfactory.prompts.ops.walk_graph import LONGEST, NODES, optimality, random_walks
+from rlfactory.prompts.ops.walk_graph import GOAL, LONGEST, NODES, adjacency, optimality
 
 END = "<|endoftext|>"
 OUT = Path(__file__).parents[2] / "src" / "rlfactory" / "model" / "zoo" / "weights" / "randomwalks"
+
+
+def random_walks(count: int, rng: np.random.Generator) -> list[str]:
+    """`count` random walks of at most ten nodes from random nodes other than the goal."""
+    edges = adjacency()
+    walks = []
+    for start in rng.integers(1, len(NODES), count):
+        nodes = [int(start)]
+        while len(nodes) < LONGEST and nodes[-1] != GOAL and edges[nodes[-1]].any():
+            nodes.append(int(rng.choice(np.flatnonzero(edges[nodes[-1]]))))
+        walks.append("".join(NODES[node] for node in nodes))
+    return walks
 
 
 def letter_tokenizer(letters: str = NODES) -> PreTrainedTokenizerFast:

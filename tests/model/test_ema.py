@@ -12,7 +12,6 @@ from rlfactory.model.ema import (
     Schedule,
     cosine,
     linear,
-    nft,
     piecewise_linear,
     power,
     warmup_cosine,
@@ -73,8 +72,8 @@ EXPECTED = {
     "cosine": lambda t: cosine(t, 0.9, 0.2, 9),
     "warmup_cosine": lambda t: warmup_cosine(t, 0.9, 0.2, 4, 9),
     "nft_0": lambda t: 0.0,
-    "nft_1": lambda t: nft("nft_1", t),
-    "nft_2": lambda t: nft("nft_2", t),
+    "nft_1": lambda t: min(0.001 * t, 0.5),
+    "nft_2": lambda t: min(max(0.0, 0.0075 * (t - 75)), 0.999),
 }
 
 
@@ -110,7 +109,7 @@ def test_the_roots_schema_is_its_constructor() -> None:
     ],
 )
 def test_golden_nft(kind: Literal["nft_0", "nft_1", "nft_2"], step: int, expected: float) -> None:
-    assert nft(kind, step) == pytest.approx(expected, abs=1e-9)
+    assert replace(PLAIN, schedule=kind).after(step) == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -156,8 +155,8 @@ def test_a_cosine_may_warm_up_from_nothing(step: int, expected: float) -> None:
 def test_decays_rise_and_stay_below_one() -> None:
     counts = range(2000)
     for values in (
-        [nft("nft_1", t) for t in counts],
-        [nft("nft_2", t) for t in counts],
+        [replace(PLAIN, schedule="nft_1").after(t) for t in counts],
+        [replace(PLAIN, schedule="nft_2").after(t) for t in counts],
         [power(t, 0.99) for t in counts],
         [linear(t, 0.99, 0.1, 700) for t in counts],
         [piecewise_linear(t, 0.99, 300, 0.001) for t in counts],

@@ -23,7 +23,7 @@ from rlfactory.config.plan import make_plan
 from rlfactory.model.base import ImageModel
 from rlfactory.model.lora import merge_adapters
 from rlfactory.model.pipelines.noise_levels import noise_levels
-from rlfactory.run.checkpoint.save import save_checkpoint
+from rlfactory.run.checkpoint.save import begin_checkpoint
 from rlfactory.run.folder import RunFolder
 from rlfactory.tools.export.command import ExportOptions, export_run
 from rlfactory.train.build import instantiate_group
@@ -103,7 +103,7 @@ def checkpointed(run: RunFolder, words: list[str]) -> tuple[Any, Any]:
     move(model, 1)
     model.weights.add("ema")
     move(model, 2)  # the policy is another one, so that it is seen which of them leaves
-    save_checkpoint(run.checkpoints / "step_000002", model, "ema", {})
+    begin_checkpoint(run.checkpoints / "step_000002", model, "ema", {})()
     return config, model
 
 

@@ -1,6 +1,8 @@
 """What rectified flows share: sizes, and the text's length in the pipeline's call."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
@@ -37,3 +39,12 @@ def test_adapters_are_on_attention_alone_by_default(models: list[FlowModel]) -> 
         names = {name.split(".lora_")[0] for name in model.weights.parameters}
         assert names
         assert all(name.endswith(tuple(model.adapted)) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("kind", "times"), [("exact", [903.7, 500.0, 8.9]), ("truncated", [903.0, 500.0, 8.0])]
+)
+def test_times_are_thousandths_whole_or_not(kind: str, times: list[float]) -> None:
+    model = cast(FlowModel, SimpleNamespace(timesteps=kind))
+    found = FlowModel._times(model, torch.tensor([0.9037, 0.5, 0.0089]))
+    torch.testing.assert_close(found, torch.tensor(times))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -11,12 +11,14 @@ from torch import Tensor
 
 from rlfactory.model.base import NFECounter
 from rlfactory.model.flux import Flux
-from rlfactory.model.image_base import PipelineModel, open_pipeline
+from rlfactory.model.image_base import PipelineModel
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.embedding_cache import PromptCache, TextEmbeddings
+from rlfactory.model.pipelines.text_encoders import open_pipeline
 from rlfactory.model.precision import Precision
 from rlfactory.model.sd import SD
 from rlfactory.model.sd3 import SD3
+from rlfactory.rollout import Condition
 
 
 def network(x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
@@ -73,6 +75,32 @@ def test_guidance_makes_it_two_in_one_pass(make: Make) -> None:
     predict(model)
     assert seen == [6]
     assert model.evaluations.read_and_reset() == NFECounter(forward=6)
+
+
+class Guided:
+    """The prediction `x t + a b` of embeddings `a` and `b`, with guidance."""
+
+    _combine, predict = PipelineModel._combine, PipelineModel.predict
+
+    def __init__(self, guidance: float, negative: TextEmbeddings) -> None:
+        self.guidance, self._negative = guidance, negative
+
+    def _evaluate(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
+        return x * t.view(-1, 1) + text["a"] * text["b"]
+
+
+def test_guidance_starts_at_the_negative_and_goes_through_the_positive() -> None:
+    x, t = torch.tensor([[1.0], [2.0]]), torch.tensor([0.5, 0.25])
+    positive = {"a": torch.tensor([[1.0], [3.0]]), "b": torch.ones(2, 1, requires_grad=True)}
+    negative = {"a": torch.tensor([[2.0]]), "b": torch.ones(1, 1, requires_grad=True)}
+    # at 1 it is the positive: .5 + 1 and .5 + 3; at 3 it is n + 3 (p - n) = 2.5 - 3 and 2.5 + 3
+    plain, model = cast(Any, Guided(1.0, negative)), cast(Any, Guided(3.0, negative))
+    assert plain.predict(x, t, Condition(positive)).tolist() == [[1.5], [3.5]]
+    found = model.predict(x, t, Condition(positive))
+    assert found.tolist() == [[-0.5], [5.5]]
+    found.sum().backward()
+    assert positive["b"].grad.tolist() == [[3.0], [9.0]]
+    assert negative["b"].grad.tolist() == [[-8.0]]
 
 
 @pytest.mark.parametrize(("guidance", "encoded"), [(1.0, []), (3.0, ["stars"])])

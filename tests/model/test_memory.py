@@ -130,9 +130,9 @@ def test_a_nested_visit_moves_nothing() -> None:
 def test_frozen_weights_are_not_copied_back() -> None:
     module = nn.Linear(2, 2).requires_grad_(False)
     weight = module.weight.data
-    modules = OffloadedModules([module])
+    modules = OffloadedModules([module], CPU)
     for _ in range(2):
-        modules.load(CPU)
+        modules.load()
         module.weight.data = weight.clone()  # as a copy on another device would be
         modules.offload()
         assert module.weight.data_ptr() == weight.data_ptr(), "the tensor that it was"
@@ -140,8 +140,8 @@ def test_frozen_weights_are_not_copied_back() -> None:
 
 def test_weights_that_were_loaded_on_the_device_are_copied_to_the_cpu_once() -> None:
     module = nn.Linear(2, 2, device="meta").requires_grad_(False)
-    modules = OffloadedModules([module])
-    modules.load(torch.device("meta"))
+    modules = OffloadedModules([module], torch.device("meta"))
+    modules.load()
     assert modules._kept == []
 
 

@@ -1,14 +1,26 @@
+import math
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from rlfactory.report.build_report import INTERVAL, build_report, caveats, comparisons
-from rlfactory.report.cells import cell
-from rlfactory.report.group import Group, Member, groups_of_table
+from rlfactory.report.build_report import (
+    INTERVAL,
+    build_report,
+    categories,
+    caveats,
+    cell,
+    comparisons,
+    sample_images,
+    scores_by_category,
+    texts,
+)
+from rlfactory.report.group import Group, Member, groups_of_table, read_member
 from rlfactory.report.read import RunRecord, read_run
 from rlfactory.report.report import Report
 from rlfactory.report.statistics import interquartile_mean, mean_interval
+from rlfactory.report.table import category_tables
 from rlfactory.sweep.table import Column, Job, Row, Table
 
 COLUMN = Column("a", "A", "eval/a")
@@ -182,3 +194,118 @@ def test_several_columns_are_also_judged_together() -> None:
 def test_rows_without_numbers_are_held_against_nothing() -> None:
     assert comparisons([UP], {"a": {"up": []}, "b": {"up": []}}) == []
     assert comparisons([UP], {"a": {"up": [(0, 1.0)]}, "b": {"up": []}}) == []
+
+
+CATEGORY_COLUMNS = [
+    Column("before", "shapes before", "before/shapes", "neither"),
+    Column("shapes", "shapes", "eval/shapes", digits=2),
+    Column("strict", "strict", "eval/strict"),
+    Column("signs/ocr", "signs/ocr", "eval/signs/ocr", scale=2.0, digits=1),
+]
+
+
+def seed_run(seed: int, **last: float) -> RunRecord:
+    """A run whose metrics are 0 before training, by names with `__` for slashes."""
+    series = {
+        f"eval/{name.replace('__', '/')}": (np.array([0.0, 4.0]), np.array([0.0, value]))
+        for name, value in last.items()
+    }
+    return RunRecord(Path(f"s{seed}"), "done", {"seed": seed}, series)
+
+
+RUNS = [
+    seed_run(
+        seed,
+        shapes__mean=0.5,
+        shapes__counting=0.25 + 0.5 * seed,
+        shapes__position=0.5,
+        shapes__diversity=0.1,
+        shapes__ocr__mean=0.1,
+        strict__mean=0.1,
+        strict__counting=0.1,
+        signs__ocr__mean=0.3,
+        signs__ocr__short=0.4,
+    )
+    for seed in (0, 1)
+]
+
+
+def category_group(name: str = "NFT", *, untrained: bool = False) -> Group:
+    members = [Member(r.path, r, "done") for r in RUNS]
+    return Group(name, members, untrained=untrained)
+
+
+def tables(*groups: Group) -> dict[str, list[list[str]]]:
+    found = scores_by_category(groups, CATEGORY_COLUMNS)
+    report = Report("", None, [], [], [], [], [], {}, [], by_category=found)
+    return {title: [t.heads, *t.lines] for title, t in category_tables(report).items()}
+
+
+def test_what_is_no_category_is_left_out() -> None:
+    assert categories("shapes", RUNS) == ["counting", "position"]
+    assert categories("signs/ocr", RUNS) == ["short"]
+    assert categories("signs", RUNS) == []
+
+
+def test_the_first_score_of_each_prompt_set_has_a_table() -> None:
+    first, second = tables(category_group()).items()
+    assert first == (
+        "shapes by category of prompts",
+        [
+            ["row", "counting", "position", "all"],
+            ["NFT, before", "0.00 ± 0.00", "0.00 ± 0.00", "0.00 ± 0.00"],
+            ["NFT", "0.50 ± 3.18", "0.50 ± 0.00", "0.50 ± 0.00"],
+        ],
+    )
+    assert second[0] == "signs/ocr by category of prompts"
+    assert second[1][2] == ["NFT", "0.8 ± 0.0", "0.6 ± 0.0"]
+
+
+def test_a_row_before_training_says_it_once() -> None:
+    lines = tables(category_group("base", untrained=True), category_group())[
+        "shapes by category of prompts"
+    ]
+    assert [line[0] for line in lines[1:]] == ["base", "NFT"]
+    assert lines[1][1] == "0.00 ± 0.00"
+
+
+def test_rows_without_categories_are_left_out() -> None:
+    assert "none" not in str(tables(category_group(), Group("none", [])))
+
+
+@pytest.mark.parametrize(
+    "columns", [[], CATEGORY_COLUMNS[:1], [Column("kl", "KL", "last/kl/reference")]]
+)
+def test_without_categories_there_is_no_table(columns: list[Column]) -> None:
+    assert scores_by_category([category_group()], columns) == []
+
+
+def run_group(path: Path) -> Group:
+    return Group("row", [read_member(path, read_run)])
+
+
+def test_a_row_shows_its_strip_and_its_last_samples(tmp_path: Path, make_run: Make) -> None:
+    path = make_run(tmp_path / "a", seed=7, media="images")
+    strip, grid = sample_images([run_group(path)])
+    assert strip.path == path / "samples" / "strip.png"
+    assert grid.path == path / "samples" / "eval_000004.png"
+    assert grid.caption == "samples after 4 iterations, seed 7"
+
+
+def test_a_row_shows_what_was_written_before_and_after(tmp_path: Path, make_run: Make) -> None:
+    one = run_group(make_run(tmp_path / "a", media="texts"))
+    found = texts([one])[one.name]
+    assert (found[0].prompt, found[0].before.text, found[0].after.text) == (
+        "a red circle",
+        "a red circle, 0",
+        "a red circle, 4",
+    )
+    assert len(found) == 3
+    assert (found[0].before.score, found[0].after.score) == (0.0, 0.4)
+    assert math.isnan(found[2].after.score)
+
+
+def test_a_row_without_samples_shows_none(tmp_path: Path, make_run: Make) -> None:
+    plain = run_group(make_run(tmp_path / "a"))
+    assert sample_images([plain, Group("paper", [])]) == []
+    assert texts([plain, Group("paper", [])]) == {}

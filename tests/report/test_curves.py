@@ -11,10 +11,12 @@ from rlfactory.report.curves import (
     before,
     best_iteration,
     curves,
+    declared,
     mean_of_scores,
     measured,
     metrics_of,
     planned_passes,
+    resolved,
     thinned,
 )
 from rlfactory.report.group import Group, Member
@@ -218,3 +220,50 @@ def test_passes_of_stages_are_a_mean_over_optimizer_steps() -> None:
     short = planned("algo=vgrpo", "iterations=10", "updates_per_iteration=2")  # 16
     long = planned("algo=nft", "iterations=60", "updates_per_iteration=1")  # 18
     assert planned_passes([short, long], "all") == pytest.approx((20 * 16 + 60 * 18) / 80)
+
+
+ONCE = (np.array([0.0]), np.array([1.0]))
+
+
+def scored_run(*scores: str, **better: str) -> RunRecord:
+    series = {f"eval/{score}/mean": ONCE for score in scores}
+    return RunRecord(Path("r"), "done", {}, series, better=better)
+
+
+def test_a_score_is_judged_as_all_runs_declare_it() -> None:
+    first, second = (
+        scored_run("a", "b", a="higher", b="lower"),
+        scored_run("a", "b", a="higher", b="higher"),
+    )
+    assert declared("a", [first, second]) == "higher"
+    assert declared("b", [first]) == "lower"
+    assert declared("b", [first, second]) == "neither"
+    assert declared("c", [first]) == "neither"
+
+
+def test_of_earlier_runs_only_the_score_that_trains_is_judged() -> None:
+    assert declared("a", [scored_run("a", "b")]) == "higher"
+    assert declared("b", [scored_run("a", "b")]) == "neither"
+
+
+@pytest.mark.parametrize(
+    ("measure", "better"),
+    [
+        ("eval/a", "higher"),
+        ("before/b", "lower"),
+        ("last/reward/b/mean", "lower"),
+        ("eval/unknown", "neither"),
+        ("last/kl/reference", "neither"),
+        ("iterations", "neither"),
+        ("", "neither"),
+    ],
+)
+def test_a_column_that_does_not_say_it_is_judged_as_its_score(measure: str, better: str) -> None:
+    column = Column("x", "X", measure)
+    runs = [scored_run("a", "b", a="higher", b="lower"), scored_run("other", other="higher")]
+    assert resolved(column, runs).better == better
+
+
+def test_a_column_that_says_it_is_kept() -> None:
+    column = Column("x", "X", "eval/b", "higher")
+    assert resolved(column, [scored_run("a", "b", a="higher", b="lower")]) == column

@@ -143,18 +143,6 @@ def test_a_strip_is_prompts_by_moments(tmp_path: Path) -> None:
     assert (label < 128).all(-1).any()
 
 
-def test_lengths_must_agree(tmp_path: Path) -> None:
-    images, captions = scenes(2)
-    with pytest.raises(ValueError, match="captions has 1"):
-        grid(images, captions[:1], tmp_path / "g.png")
-    with pytest.raises(ValueError, match="scores has 3"):
-        grid([*images], captions, tmp_path / "g.png", scores=[1, 2, 3])
-    with pytest.raises(ValueError, match="no images"):
-        grid([], [], tmp_path / "g.png")
-    with pytest.raises(ValueError, match="column_labels has 1"):
-        strip([list(images)], ["a"], ["b"], tmp_path / "s.png")
-
-
 def test_the_corners_of_a_picture_are_round(tmp_path: Path) -> None:
     image = torch.full((3, 64, 64), 100, dtype=torch.uint8)
     image[:, [0, 0, -1, -1], [0, -1, 0, -1]] = 0

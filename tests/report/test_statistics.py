@@ -116,7 +116,7 @@ def test_shift_and_scale_carry_over() -> None:
 def test_chunks_do_not_change_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     data = np.random.default_rng(7).random(100)
     whole = bootstrap_interval(data, resamples=1001)
-    monkeypatch.setattr("rlfactory.report.statistics._MAX_INDICES", 700)
+    monkeypatch.setattr("rlfactory.report.statistics._MAX_DIFFERENCES", 70_000)
     assert bootstrap_interval(data, resamples=1001) == whole
 
 

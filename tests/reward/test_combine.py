@@ -166,10 +166,10 @@ def test_what_it_needs_is_what_its_parts_need():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"weights": {"c": 1}}, r"reward\.weights names c; the parts are a, b"),
-        ({"gates": {"a": {"c": 1}}}, r"reward\.gates names c"),
-        ({"clips": {"c": [0, 1]}}, r"reward\.clips names c"),
-        ({"normalise": {"c": "group"}}, r"reward\.normalise names c"),
+        ({"weights": {"c": 1}}, r"reward\.weights\.c: reward\.of names no c; it names a, b"),
+        ({"gates": {"a": {"c": 1}}}, r"reward\.gates\.a\.c: reward\.of names no c"),
+        ({"clips": {"c": [0, 1]}}, r"reward\.clips\.c: reward\.of names no c"),
+        ({"normalise": {"c": "group"}}, r"reward\.normalise\.c: reward\.of names no c"),
         ({"parts": {"a": Fixed([]), "b": Fixed([], media="texts")}}, "b scores texts"),
     ],
 )

@@ -329,6 +329,7 @@ def test_another_models_file(small_clip, tmp_path, harm, message):
     harm(weights)
     torch.save({"state_dict": weights}, tmp_path / "x.pt")
     with pytest.raises(
-        RewardError, match=rf"^reward\.path={tmp_path}/x.pt is no ViT: it.*{message}"
+        RewardError,
+        match=rf"^reward\.path={tmp_path}/x.pt is no ViT-H-14 of open_clip: it.*{message}",
     ):
-        load_open_clip(f"{tmp_path}/x.pt", model.config.to_dict(), key="reward.path", what="ViT")
+        load_open_clip(f"{tmp_path}/x.pt", model.config.to_dict())

@@ -40,7 +40,7 @@ def test_a_program_may_begin_in_the_prompt():
 
 
 def test_what_could_not_be_run_has_no_score(monkeypatch):
-    def refuse(*args):
+    def refuse(*args, **limits):
         raise NotRunError("no process")
 
     monkeypatch.setattr(python_code, "count_passed", refuse)

@@ -191,8 +191,6 @@ def test_a_server_that_goes_down_meanwhile(elsewhere, samples_of, caplog):
     reward = text_reward(server, retries=1)
     server.shutdown()
     server.server_close()
-    for connection in [*reward.server._client._transport._pool.connections]:
-        connection.close()
     assert reward.score(samples_of(["a", "b"]))["length"].isnan().all()
     assert "2 samples got no score" in caplog.text
 

@@ -18,7 +18,7 @@ def test_the_score_is_the_logit_itself(path, samples_of):
     reward = RewardModel(CPU, path=path)
     scores = reward.score(samples_of(TEXTS))
     check_scores(reward, scores, len(TEXTS))
-    assert torch.equal(scores["reward_model"], reward.classifier.logits(TEXTS)[:, 0])
+    assert torch.equal(scores["reward_model"], reward.logits(TEXTS)[:, 0])
     assert scores["reward_model"].std() > 0.1
 
 
@@ -36,7 +36,7 @@ def test_what_is_judged(path, samples_of):
         ({"prefix": "!"}, "!the movie was bad"),
     ):
         reward = RewardModel(CPU, path=path, **options)
-        expected = reward.classifier.logits([text])[:, 0]
+        expected = reward.logits([text])[:, 0]
         assert torch.equal(reward.score(samples)["reward_model"], expected)
 
 
@@ -55,10 +55,10 @@ def test_a_conversation_is_scored_as_the_classifiers_template_writes_it(path, sa
     prompt = ChatText([{"role": "user", "content": "the movie ?"}])
     samples = samples_of([" was bad"], [prompt])
     reward = RewardModel(CPU, path=path)
-    plain = reward.classifier.logits(["user: the movie ?\nassistant:  was bad"])[:, 0]
+    plain = reward.logits(["user: the movie ?\nassistant:  was bad"])[:, 0]
     assert torch.equal(reward.score(samples)["reward_model"], plain)
     template = "{{ bos_token }}{% for m in messages %}{{ m['content'] }} ! {% endfor %}"
-    reward.classifier.tokenizer.chat_template = template
-    written = reward.classifier.logits(["the movie ? !  was bad ! "])[:, 0]
+    reward.tokenizer.chat_template = template
+    written = reward.logits(["the movie ? !  was bad ! "])[:, 0]
     assert torch.equal(reward.score(samples)["reward_model"], written)
     assert not torch.equal(plain, written)

@@ -44,7 +44,7 @@ def test_log_odds_stay_apart_where_probabilities_do_not():
 
 def test_outputs_agree_with_the_classifiers_own_logits(path, score):
     reward = Sentiment(CPU, path=path)
-    logits = reward.classifier.logits(TEXTS)
+    logits = reward.logits(TEXTS)
     prob = score(reward)
     torch.testing.assert_close(prob, logits.softmax(1)[:, 2])
     assert prob.std() > 0.05
@@ -85,14 +85,14 @@ def test_float16_probabilities_are_rounded_like_a_softmax_in_float16(path, score
     reward = Sentiment(CPU, path=path, dtype="float16")
     found = score(reward)
     assert torch.equal(found, found.half().float())
-    expected = reward.classifier.logits(TEXTS).softmax(1)[:, 2].float()
+    expected = reward.logits(TEXTS).softmax(1)[:, 2].float()
     torch.testing.assert_close(found, expected, atol=1e-3, rtol=0)
 
 
 def test_labels_that_do_not_exclude_each_other(save_classifier, score):
     path = save_classifier("toxic", "rude", problem_type="multi_label_classification")
     reward = Sentiment(CPU, path=str(path), label="toxic")
-    expected = reward.classifier.logits(TEXTS)[:, 0].sigmoid()
+    expected = reward.logits(TEXTS)[:, 0].sigmoid()
     torch.testing.assert_close(score(reward), expected)
 
 
@@ -114,14 +114,14 @@ def test_the_options_are_built_on_the_device(path, option, label):
     config["reward"]["path"] = path
     reward = instantiate_group(config, "reward", device=CPU)
     assert reward.label == label
-    assert reward.classifier.device == CPU
+    assert reward.device == CPU
 
 
 def test_its_network_is_found_to_be_moved(save_classifier) -> None:
     from rlfactory.train.scoring.async_scorer import networks_of
 
     reward = Sentiment(torch.device("cpu"), path=str(save_classifier("NEGATIVE", "POSITIVE")))
-    assert networks_of([reward]) == [reward.classifier.model]
+    assert networks_of([reward]) == [reward.model]
 
 
 def test_the_score_of_negative_texts_says_so(path, samples_of):

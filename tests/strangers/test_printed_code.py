@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, GenerationConfig
 
 from rlfactory.config.overrides import compose
 from rlfactory.config.plan import make_plan
-from rlfactory.run.checkpoint.save import save_checkpoint
+from rlfactory.run.checkpoint.save import begin_checkpoint
 from rlfactory.run.folder import RunFolder
 from rlfactory.tools.export.command import ExportOptions, export_run
 from rlfactory.train.build import instantiate_group
@@ -55,7 +55,7 @@ def written(case: dict[str, Any], place: Path) -> tuple[Any, Any, dict[str, str]
     with torch.no_grad():
         for parameter in model.weights.parameters.values():
             parameter += 0.1 * torch.randn(parameter.shape, generator=torch.Generator())
-    save_checkpoint(run.checkpoints / "step_000001", model, "policy", {})
+    begin_checkpoint(run.checkpoints / "step_000001", model, "policy", {})()
     merge = case.get("merge", False)
     options = ExportOptions("policy", merge)
     code = export_run(run, config, run.checkpoints / "step_000001", place / "to", options)

@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from rlfactory.utils.images import (
     batch_to_pil,
@@ -11,6 +12,7 @@ from rlfactory.utils.images import (
     evenly_spaced,
     picture,
     read_image,
+    resize_to_square,
     to_pil,
 )
 
@@ -56,3 +58,12 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "0.png")
     with pytest.raises(OSError, match="is no file"):
         read_image(tmp_path / "0.png")
+
+
+def test_resizing_is_pillows():
+    torch.manual_seed(0)
+    image = torch.randint(0, 256, (3, 10, 6), dtype=torch.uint8)
+    expected = Image.fromarray(image.permute(1, 2, 0).numpy()).resize((7, 7))
+    found = Image.fromarray(resize_to_square(image, 7).permute(1, 2, 0).numpy())
+    assert found.tobytes() == expected.tobytes()
+    assert resize_to_square(image, None) is image

@@ -112,7 +112,63 @@ class Resolution:
         return self.shift if self.step_shift is None else self.step_shift(steps)
 
 
-class ImageModel(ABC):
+class Model(ABC):
+    """What models of images and of texts have in common.
+
+    Attributes:
+        media: what is generated.
+        weights: the trained parameters and their weight sets.
+        device: where the network computes.
+        network: the network that `weights` belong to (read by `hardware=fsdp2`).
+    """
+
+    media: ClassVar[Media]
+    process: ClassVar[Literal["flow", "vp", "tokens"]]
+
+    weights: WeightSets
+    device: torch.device
+
+    @cached_property
+    def evaluations(self) -> NFECounter:
+        """Counts forward passes of the network, which call its `add`.
+
+        Passes of language models are reported and not counted: the cost of a token depends on what
+        is cached.
+        """
+        return NFECounter()
+
+    @cached_property
+    def precision(self) -> Precision:
+        """The dtype in which the network computes; float32 unless an adapter sets another."""
+        return Precision()
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Parameter groups for the optimizer, with the options that differ from its own; all of
+        `weights.parameters` by default.
+        """
+        return [{"params": list(self.weights.parameters.values())}]
+
+    @abstractmethod
+    def export(self, folder: Path, values: Mapping[str, Tensor] | None = None) -> None:
+        """Write weights to `folder` so that diffusers, transformers or PEFT loads them.
+
+        With LoRA the adapters, otherwise the trained network.
+
+        Args:
+            folder: must exist.
+            values: full trained tensors on the CPU, by their names in `weights.parameters`. The
+                model is then left alone: another thread may train it. None: the weights in use.
+        """
+
+    @abstractmethod
+    def export_merged(self, folder: Path) -> None:
+        """Write a complete pipeline or network with the weights in use, adapters merged.
+
+        The model can't be trained afterwards.
+        """
+
+
+class ImageModel(Model):
     """A diffusion or flow model from text to images or videos.
 
     Class attributes (literals: they are also read from the source, without importing torch):
@@ -127,39 +183,25 @@ class ImageModel(ABC):
         activations: a file beside the class's, with rows of what its networks' activations take,
             in the form of config/memory/activations.json; empty for networks that diffusers has and
             this package measured.
+        absent: options of ancestors' constructors that the class has not.
 
     Attributes:
         forward_process: the process itself, for dynamics and losses.
-        weights: the trained parameters and their weight sets.
         resolution: of rollouts; an evaluation may have another (`resolution_of`).
-        device: where `predict` computes.
-        network: the network that `weights` belong to (read by `hardware=fsdp2`).
         pipe: the diffusers pipeline (read by `rlfactory export`).
     """
 
     media: ClassVar[Media] = "images"
     pipeline: ClassVar[str]
-    process: ClassVar[Literal["flow", "vp", "tokens"]]
     attention_backends: ClassVar[bool] = True
     frame_rate: ClassVar[int] = 16
     pictures: ClassVar[bool] = False
     clip_tokens: ClassVar[int] = 0
     activations: ClassVar[str] = ""
+    absent: ClassVar[tuple[str, ...]] = ()
 
     forward_process: ForwardProcess
-    weights: WeightSets
     resolution: Resolution
-    device: torch.device
-
-    @cached_property
-    def evaluations(self) -> NFECounter:
-        """Counts forward passes of the network; `predict` calls its `add` with every pass."""
-        return NFECounter()
-
-    @cached_property
-    def precision(self) -> Precision:
-        """The dtype in which the network computes; float32 unless an adapter sets another."""
-        return Precision()
 
     @abstractmethod
     def resolution_of(self, size: Size) -> Resolution:
@@ -253,29 +295,6 @@ class ImageModel(ABC):
             f"{type(self).__name__} does not encode images of the data: its class needs the method"
             " `encode_images`"
         )
-
-    def parameter_groups(self) -> list[dict[str, Any]]:
-        """Parameter groups for the optimizer; all of `weights.parameters` by default."""
-        return [{"params": list(self.weights.parameters.values())}]
-
-    @abstractmethod
-    def export(self, folder: Path, values: Mapping[str, Tensor] | None = None) -> None:
-        """Write weights to `folder` so that diffusers loads them.
-
-        With LoRA the adapters, otherwise the trained network.
-
-        Args:
-            folder: must exist.
-            values: full trained tensors on the CPU, by their names in `weights.parameters`. The
-                model is then left alone: another thread may train it. None: the weights in use.
-        """
-
-    @abstractmethod
-    def export_merged(self, folder: Path) -> None:
-        """Write a complete pipeline with the weights in use, adapters merged.
-
-        The model can't be trained afterwards.
-        """
 
     @abstractmethod
     def pipeline_arguments(self) -> dict[str, object]:

@@ -126,15 +126,18 @@ class CausalLM(TokenizedModel):
             max_prompt_length=max_prompt_length,
             long_prompts=long_prompts,
         )
-        critic: ValueHead | ValueModel | None = None
+        self.critic: ValueHead | ValueModel | None = None
         if has_critic and value_path is not None:
-            critic = ValueModel(value_path, tokenizer)
+            self.critic = ValueModel(value_path, tokenizer).to(device)
         elif has_critic:
-            shape, start, detach = value_head, value_start, value_detach
-            critic = ValueHead(
-                config.hidden_size, shape=shape, start=start, detach=detach, seed=seed
+            head = ValueHead(
+                config.hidden_size,
+                shape=value_head,
+                start=value_start,
+                detach=value_detach,
+                seed=seed,
             )
-        self.critic = None if critic is None else critic.to(device)
+            self.critic = head.to(device)
         self.value_options = {"lr": value_lr, "weight_decay": value_weight_decay}
         self.lora: Lora | None = None
         if finetune == "lora":
@@ -231,7 +234,6 @@ class CausalLM(TokenizedModel):
         return results, self.critic(states), states
 
     def measure_states(self, states: Tensor, work: Work, *columns: Tensor) -> tuple[Tensor, ...]:
-        """See the contract."""
         results: tuple[Tensor, ...] = self.inside(self._measure_states, states, work, *columns)
         return results
 
@@ -310,15 +312,12 @@ class CausalLM(TokenizedModel):
         """Matrices; gains and biases, without weight decay; the critic, with options of its own."""
         named = self.weights.parameters.items()
         policy = [p for n, p in named if not n.startswith("critic.")]
-        matrices = [p for p in policy if p.ndim > 1]
-        others = [p for p in policy if p.ndim <= 1]
+        critic = [p for n, p in named if n.startswith("critic.")]
         options = {k: v for k, v in self.value_options.items() if v is not None}
-        values = [p for n, p in named if n.startswith("critic.")]
-        critic: dict[str, Any] = {"params": values, **options}
         groups: list[dict[str, Any]] = [
-            {"params": matrices},
-            {"params": others, "weight_decay": 0.0},
-            critic,
+            {"params": [p for p in policy if p.ndim > 1]},
+            {"params": [p for p in policy if p.ndim <= 1], "weight_decay": 0.0},
+            {"params": critic, **options},
         ]
         return [group for group in groups if group["params"]]
 

@@ -64,8 +64,13 @@ class EMASchedule:
                 return cosine(count, self.decay, self.initial, self.total)
             case "warmup_cosine":
                 return warmup_cosine(count, self.decay, self.initial, self.warmup, self.total)
-            case "nft_0" | "nft_1" | "nft_2":
-                return nft(self.schedule, count)
+            # DiffusionNFT's `return_decay`, types 0 to 2; type 0 copies the policy at each update
+            case "nft_0":
+                return 0.0
+            case "nft_1":
+                return piecewise_linear(count, 0.5)
+            case "nft_2":
+                return piecewise_linear(count, 0.999, flat=75, ramp=0.0075)
 
 
 def power(t: int, decay: float, warmup: int = 10) -> float:
@@ -95,14 +100,3 @@ def warmup_cosine(
     if t < warmup:
         return initial * (t / warmup)
     return cosine(t - warmup, decay, initial, total - warmup)
-
-
-def nft(kind: Literal["nft_0", "nft_1", "nft_2"], t: int) -> float:
-    """DiffusionNFT's `return_decay`, types 0 to 2; type 0 copies the policy at each update."""
-    match kind:
-        case "nft_0":
-            return 0.0
-        case "nft_1":
-            return piecewise_linear(t, 0.5)
-        case "nft_2":
-            return piecewise_linear(t, 0.999, flat=75, ramp=0.0075)

@@ -2,19 +2,17 @@
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import ClassVar, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import torch
+from torch import Tensor
 
 from rlfactory.dynamics.ops.forward_process import RectifiedFlow
 from rlfactory.model.base import Resolution
 from rlfactory.model.image_base import PipelineModel
-from rlfactory.model.lora import ATTENTION_PROJECTIONS, Init
-from rlfactory.model.memory import Memory
-from rlfactory.model.pipelines.embedding_cache import IN_MEMORY, PromptCache
+from rlfactory.model.lora import ATTENTION_PROJECTIONS
 from rlfactory.model.pipelines.noise_levels import flow_resolution, units_of
-from rlfactory.model.precision import Precision
-from rlfactory.utils.types import LoraTargets, NonNegative, Positive, PositiveInt, Size
+from rlfactory.utils.types import PositiveInt, Size
 
 T = TypeVar("T")
 
@@ -34,68 +32,30 @@ class FlowModel(PipelineModel):
     part = "transformer"
     process = "flow"
     forward_process = RectifiedFlow()
-    adapted: ClassVar[list[str]] = ATTENTION_PROJECTIONS
-    """The module names that get adapters where `lora_targets` names none."""
+    adapted = ATTENTION_PROJECTIONS
+    embedded_guidance: float | None = None
 
     def __init__(
         self,
-        device: torch.device,
-        seed: int = 0,
-        precision: Precision | None = None,
-        memory: Memory | None = None,
-        prompt_cache: PromptCache = IN_MEMORY,
-        *,
-        path: str,
-        finetune: Literal["lora", "full"] = "lora",
-        lora_rank: PositiveInt = 32,
-        lora_alpha: Positive = 64.0,
-        lora_targets: LoraTargets = None,
-        lora_init: Init = "gaussian",
-        size: Size = 512,
+        *given: Any,
         text_tokens: PositiveInt = 256,
-        guidance: NonNegative = 1.0,
-        negative_prompt: str = "",
         timesteps: Literal["exact", "truncated"] = "exact",
+        **options: Any,
     ) -> None:
         """
         Args:
-            lora_rank: Rank of the adapters.
-            lora_alpha: Adapters are scaled by alpha / rank.
             lora_targets: Module names, or all-linear; null: the attention projections of both kinds
                 of blocks.
-            lora_init: gaussian | kaiming | orthogonal: initial adapters, always with zero effect.
             text_tokens: Length of the T5 sequence.
-            negative_prompt: Only the empty prompt, as in the pipeline.
             timesteps: exact | truncated: the network's time input, t or t truncated to thousandths.
         """
         # before super().__init__, which encodes the negative prompt by _encode
         self.text_tokens, self.timesteps = text_tokens, timesteps
-        super().__init__(
-            device,
-            precision,
-            memory,
-            prompt_cache,
-            path=path,
-            finetune=finetune,
-            guidance=guidance,
-            negative_prompt=negative_prompt,
-            embedding_options=self.embedding_options(size),
-        )
-        self.check_options()
-        self.resolution = self.resolution_of(size)
-        targets = lora_targets or self.adapted
-        self.set_up_training(
-            rank=lora_rank, alpha=lora_alpha, targets=targets, init=lora_init, seed=seed
-        )
+        super().__init__(*given, **options)
 
     def embedding_options(self, size: Size) -> dict[str, object]:
-        """What an embedding depends on beside its prompt and the model."""
-        del size
-        return {"text_tokens": self.text_tokens}
-
-    def check_options(self) -> None:
-        """Raise ModelError where an option does not fit the pipeline, which is open."""
-        return
+        """See the base class."""
+        return super().embedding_options(size) | {"text_tokens": self.text_tokens}
 
     @property
     def latent_channels(self) -> int:
@@ -107,6 +67,15 @@ class FlowModel(PipelineModel):
         rows, columns = units_of(size, 2 * self.latent_pixels)
         shape = (self.latent_channels, 2 * rows, 2 * columns)
         return flow_resolution(shape, rows * columns, self.pipe.scheduler)
+
+    def _times(self, t: Tensor) -> Tensor:
+        """The network's time input: `1000 t`, or that without its fraction (DanceGRPO, MixGRPO)."""
+        return 1000 * t if self.timesteps == "exact" else (1000 * t).trunc()
+
+    def _guidance(self, t: Tensor) -> Tensor | None:
+        """The network's guidance input, `[B]`; None: it has none."""
+        guidance = self.embedded_guidance
+        return None if guidance is None else torch.full_like(t, guidance)
 
     def kept(self, key: tuple[object, ...], make: Callable[[], T]) -> T:
         """What `make` gives, made once for each key: positions of tokens, on the device."""

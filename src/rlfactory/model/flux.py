@@ -1,18 +1,14 @@
 """Adapter for FLUX.1, dev and schnell, at any resolution."""
 
-from typing import Literal
+from typing import Any
 
-import torch
 from torch import Tensor
 
 from rlfactory.model.flow_model import FlowModel
-from rlfactory.model.lora import Init
-from rlfactory.model.memory import Memory
-from rlfactory.model.pipelines.embedding_cache import IN_MEMORY, PromptCache, TextEmbeddings
-from rlfactory.model.pipelines.guidance import network_times
-from rlfactory.model.precision import Precision, exact_inputs
+from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
+from rlfactory.model.precision import exact_inputs
 from rlfactory.utils.errors import ModelError
-from rlfactory.utils.types import LoraTargets, NonNegative, Positive, PositiveInt, Size
+from rlfactory.utils.types import NonNegative, PositiveInt
 
 
 class Flux(FlowModel):
@@ -32,24 +28,10 @@ class Flux(FlowModel):
 
     def __init__(
         self,
-        device: torch.device,
-        seed: int = 0,
-        precision: Precision | None = None,
-        memory: Memory | None = None,
-        prompt_cache: PromptCache = IN_MEMORY,
-        *,
-        path: str,
-        finetune: Literal["lora", "full"] = "lora",
-        lora_rank: PositiveInt = 32,
-        lora_alpha: Positive = 64.0,
-        lora_targets: LoraTargets = None,
-        lora_init: Init = "gaussian",
-        size: Size = 512,
+        *given: Any,
         text_tokens: PositiveInt = 512,
         embedded_guidance: NonNegative | None = 3.5,
-        guidance: NonNegative = 1.0,
-        negative_prompt: str = "",
-        timesteps: Literal["exact", "truncated"] = "exact",
+        **options: Any,
     ) -> None:
         """
         Args:
@@ -57,29 +39,12 @@ class Flux(FlowModel):
                 (schnell).
             negative_prompt: The prompt that classifier-free guidance steers away from.
         """
-        super().__init__(
-            device,
-            seed,
-            precision,
-            memory,
-            prompt_cache,
-            path=path,
-            finetune=finetune,
-            lora_rank=lora_rank,
-            lora_alpha=lora_alpha,
-            lora_targets=lora_targets,
-            lora_init=lora_init,
-            size=size,
-            text_tokens=text_tokens,
-            guidance=guidance,
-            negative_prompt=negative_prompt,
-            timesteps=timesteps,
-        )
-        self._check_embedded_guidance(embedded_guidance)
         self.embedded_guidance = embedded_guidance
+        super().__init__(*given, text_tokens=text_tokens, **options)
 
-    def _check_embedded_guidance(self, guidance: float | None) -> None:
-        has_input = self.network.config.guidance_embeds
+    def check_options(self) -> None:
+        """Embedded guidance is given exactly where the network takes it."""
+        guidance, has_input = self.embedded_guidance, self.network.config.guidance_embeds
         if has_input != (guidance is not None):
             shown = "null" if guidance is None else f"{guidance:g}"
             allowed = "a number, 3.5 as published" if has_input else "null: this network takes none"
@@ -94,7 +59,7 @@ class Flux(FlowModel):
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         h, w = x.shape[-2:]
         tokens, positions = self._tokens(x, text)
-        times = network_times(t, self.timesteps) / 1000  # the transformer multiplies by 1000 itself
+        times = self._times(t) / 1000  # the transformer multiplies by 1000 itself
         guidance = self._guidance(t)
         exact = [1000 * value for value in (times, guidance) if value is not None]
         with exact_inputs(self.network.time_text_embed, *exact):
@@ -134,19 +99,11 @@ class Flux(FlowModel):
         )
         return ids
 
-    def _guidance(self, t: Tensor) -> Tensor | None:
-        if self.embedded_guidance is None:
-            return None
-        return torch.full_like(t, self.embedded_guidance)
-
     def pipeline_arguments(self) -> dict[str, object]:
         """`guidance_scale` is the embedded guidance here, `true_cfg_scale` the other."""
         arguments: dict[str, object] = {"max_sequence_length": self.text_tokens}
         if self.guidance > 1:
-            arguments |= {
-                "true_cfg_scale": self.guidance,
-                "negative_prompt": self.negative_prompt,
-            }
+            arguments |= {"true_cfg_scale": self.guidance, "negative_prompt": self.negative_prompt}
         if self.embedded_guidance is not None:
             arguments["guidance_scale"] = self.embedded_guidance
         return arguments

@@ -11,7 +11,6 @@ from rlfactory.model.base import Resolution
 from rlfactory.model.flow_model import FlowModel
 from rlfactory.model.lora import ATTENTION_PROJECTIONS
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
-from rlfactory.model.pipelines.guidance import network_times
 from rlfactory.model.precision import exact_inputs
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.types import Size
@@ -26,6 +25,9 @@ class Flux2Klein(FlowModel):
     Latents are what the network sees, `[B, 128, h, w]`: patches of 2 x 2 latents of the
     autoencoder, normalised by the statistics that it holds. Guidance goes from the empty prompt,
     as in the pipeline.
+
+    Args:
+        negative_prompt: Only the empty prompt, as in the pipeline.
     """
 
     pipeline = "Flux2KleinPipeline"
@@ -63,7 +65,7 @@ class Flux2Klein(FlowModel):
         return written
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
-        times = network_times(t, self.timesteps) / 1000  # the transformer multiplies by 1000 itself
+        times = self._times(t) / 1000  # the transformer multiplies by 1000 itself
         guidance = self._guidance(t)
         image_ids, text_ids = self._positions(x, text["sequence"])
         exact = [1000 * value for value in (times, guidance) if value is not None]
@@ -78,11 +80,6 @@ class Flux2Klein(FlowModel):
                 return_dict=False,
             )[0]
         return velocity.transpose(1, 2).reshape(x.shape)
-
-    def _guidance(self, t: Tensor) -> Tensor | None:
-        """The network's guidance input, `[B]`; None: it has none."""
-        del t
-        return None
 
     def _positions(self, x: Tensor, sequence: Tensor) -> tuple[Tensor, Tensor]:
         """The positions of image and text tokens, `[n, 4]`; copied to the device once."""

@@ -1,17 +1,11 @@
 """Adapter for FLUX.2 dev, at any resolution."""
 
-from typing import Literal
+from typing import Any
 
-import torch
 from diffusers.pipelines.flux2.pipeline_flux2 import format_input
-from torch import Tensor
 
 from rlfactory.model.flux2 import Flux2Klein
-from rlfactory.model.lora import Init
-from rlfactory.model.memory import Memory
-from rlfactory.model.pipelines.embedding_cache import IN_MEMORY, PromptCache
-from rlfactory.model.precision import Precision
-from rlfactory.utils.types import LoraTargets, NonNegative, Positive, PositiveInt, Size
+from rlfactory.utils.types import NonNegative, PositiveInt
 
 
 class Flux2Dev(Flux2Klein):
@@ -26,24 +20,14 @@ class Flux2Dev(Flux2Klein):
 
     pipeline = "Flux2Pipeline"
 
+    absent = ("guidance", "negative_prompt")
+
     def __init__(
         self,
-        device: torch.device,
-        seed: int = 0,
-        precision: Precision | None = None,
-        memory: Memory | None = None,
-        prompt_cache: PromptCache = IN_MEMORY,
-        *,
-        path: str,
-        finetune: Literal["lora", "full"] = "lora",
-        lora_rank: PositiveInt = 32,
-        lora_alpha: Positive = 64.0,
-        lora_targets: LoraTargets = None,
-        lora_init: Init = "gaussian",
-        size: Size = 512,
+        *given: Any,
         text_tokens: PositiveInt = 512,
         embedded_guidance: NonNegative = 4.0,
-        timesteps: Literal["exact", "truncated"] = "exact",
+        **options: Any,
     ) -> None:
         """
         Args:
@@ -51,25 +35,7 @@ class Flux2Dev(Flux2Klein):
             embedded_guidance: Guidance as an input of the network.
         """
         self.embedded_guidance = embedded_guidance
-        super().__init__(
-            device,
-            seed,
-            precision,
-            memory,
-            prompt_cache,
-            path=path,
-            finetune=finetune,
-            lora_rank=lora_rank,
-            lora_alpha=lora_alpha,
-            lora_targets=lora_targets,
-            lora_init=lora_init,
-            size=size,
-            text_tokens=text_tokens,
-            timesteps=timesteps,
-        )
-
-    def _guidance(self, t: Tensor) -> Tensor:
-        return torch.full_like(t, self.embedded_guidance)
+        super().__init__(*given, text_tokens=text_tokens, **options)
 
     def _written(self, prompt: str) -> str:
         messages = format_input([prompt], self.pipe.system_message)
@@ -78,7 +44,4 @@ class Flux2Dev(Flux2Klein):
 
     def pipeline_arguments(self) -> dict[str, object]:
         """`guidance_scale` is the embedded guidance."""
-        return {
-            "guidance_scale": self.embedded_guidance,
-            "max_sequence_length": self.text_tokens,
-        }
+        return {"guidance_scale": self.embedded_guidance, "max_sequence_length": self.text_tokens}

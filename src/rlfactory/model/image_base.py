@@ -1,15 +1,14 @@
 """The common part of all image adapters: a diffusers pipeline, one of its networks trained.
 
 A rectified flow derives from `flow_model.FlowModel`, of which `sd3.py` is the shortest example; any
-other model is a subclass of `PipelineModel`, as `sd.py`. It sets the class attributes, calls
-`super().__init__` (which opens the pipeline), reads `self.pipe` for its resolution, calls
-`set_up_training`, and implements `resolution_of`, `_encode` and `_predict`; `conf/model/NAME.yaml`
-names it as `_target_`. Guidance, autocast, offloading, the embedding cache, LoRA and export are
-done here.
+other model is a subclass of `PipelineModel`, as `sd.py`. It sets the class attributes, and
+implements `resolution_of`, `_encode` and `_predict`; `conf/model/NAME.yaml` names it as `_target_`.
+A constructor of its own takes further options and other defaults, and passes on `**options`.
+Guidance, autocast, offloading, the embedding cache, LoRA and export are done here.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -17,24 +16,21 @@ from typing import Any, ClassVar, Literal
 
 import diffusers
 import torch
-from diffusers import DiffusionPipeline
 from torch import Tensor
 
 from rlfactory.model.base import ImageModel
 from rlfactory.model.export_state import with_values
 from rlfactory.model.lora import Init, Lora, merge_adapters
 from rlfactory.model.memory import Memory
-from rlfactory.model.pipelines.embedding_cache import PromptCache, TextEmbeddings
-from rlfactory.model.pipelines.guidance import classifier_free, guided
+from rlfactory.model.pipelines.embedding_cache import IN_MEMORY, PromptCache, TextEmbeddings
 from rlfactory.model.pipelines.hub import no_bars
 from rlfactory.model.pipelines.loading import (
     decode_latents,
     decode_scaled,
     encode_pixels,
     encode_scaled,
-    load_frozen,
 )
-from rlfactory.model.pipelines.text_encoders import Read, TextEncoders, prompt_reader, report_cut
+from rlfactory.model.pipelines.text_encoders import Read, open_pipeline, prompt_reader, report_cut
 from rlfactory.model.precision import Precision
 from rlfactory.model.saved_activations import keep_halves
 from rlfactory.model.weight_sets import WeightSets
@@ -42,9 +38,7 @@ from rlfactory.prompts.ops.pictured import mismatch
 from rlfactory.rollout import Condition
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.pytree import to_device
-from rlfactory.utils.types import LoraTargets
-
-Finetune = Literal["lora", "full"]
+from rlfactory.utils.types import LoraTargets, NonNegative, Positive, PositiveInt, Size
 
 
 class PipelineModel(ImageModel):
@@ -62,34 +56,45 @@ class PipelineModel(ImageModel):
 
     lora: Lora | None
 
+    adapted: ClassVar[list[str]]
+    """The module names that get adapters where `lora_targets` names none."""
+    load_options: ClassVar[Mapping[str, Any]] = {}
+    """Keywords for the pipeline's `from_pretrained`."""
+
     def __init__(
         self,
         device: torch.device,
-        precision: Precision | None,
-        memory: Memory | None,
-        prompt_cache: PromptCache,
+        seed: int = 0,
+        precision: Precision | None = None,
+        memory: Memory | None = None,
+        prompt_cache: PromptCache = IN_MEMORY,
         *,
         path: str,
-        finetune: Finetune,
-        guidance: float,
-        negative_prompt: str,
-        embedding_options: Mapping[str, object] | None = None,
-        **components: object,
+        finetune: Literal["lora", "full"] = "lora",
+        lora_rank: PositiveInt = 32,
+        lora_alpha: Positive = 64.0,
+        lora_targets: LoraTargets = None,
+        lora_init: Init = "gaussian",
+        size: Size = 512,
+        guidance: NonNegative = 1.0,
+        negative_prompt: str = "",
     ) -> None:
-        """Open the pipeline at `path`, and encode the negative prompt if guidance needs it.
+        """Open the pipeline at `path`, encode the negative prompt if guidance needs it, and prepare
+        the network for training.
 
         Args:
             path: `zoo:NAME`, a folder or a hub id.
-            embedding_options: what an embedding depends on beside its prompt and the model; part
-                of its key in the cache.
-            components: replacements of the pipeline's components; None leaves one out.
             finetune: lora | full.
+            lora_rank: Rank of the adapters.
+            lora_alpha: Adapters are scaled by alpha / rank.
+            lora_init: gaussian | kaiming | orthogonal: initial adapters, always with zero effect.
             negative_prompt: The prompt that guidance steers away from.
 
         Raises:
-            ModelError: the pipeline can't be loaded, or is of another class.
+            ModelError: the pipeline can't be loaded, is of another class, or does not fit an
+                option.
         """
-        self.device, self.finetune = device, finetune
+        self.device, self.path, self.finetune = device, path, finetune
         self.precision = precision or Precision()
         self.precision.set_matmul_precision(device)
         self.memory = memory or Memory()
@@ -106,43 +111,24 @@ class PipelineModel(ImageModel):
             network=self.part,
             trained_part=self.part if finetune == "full" else None,
             always=negatives,
-            embedding_options=embedding_options,
+            embedding_options=self.embedding_options(size),
             others=["vae"] if self.pictures else [],
-            **components,
+            **self.load_options,
         )
         self._negative = self._encode_negative(negatives[0]) if negatives else None
-
-    def merged_adapters(self) -> AbstractContextManager[None]:
-        """LoRA adapters are merged within the `with`, if `memory` says so."""
-        merges = self.memory.merges_adapters(self.device, self.precision.rollout)
-        # a shard of a weight can't be merged with whole adapters
-        if self.lora is None or not merges or self.weights.sharding is not None:
-            return nullcontext()
-        return self.lora.merged()
-
-    @property
-    def network(self) -> Any:
-        """The network that is trained, or that carries the adapters."""
-        return getattr(self.pipe, self.part)
-
-    def set_up_training(
-        self, *, rank: int, alpha: float, targets: LoraTargets, init: Init, seed: int
-    ) -> None:
-        """Inject adapters or unfreeze the network, as `finetune` says, and create `weights`.
-
-        Raises:
-            ModelError: the adapters, or the options of `memory`, do not fit the network.
-        """
+        self.check_options()
+        self.resolution = self.resolution_of(size)
         self.lora = None
-        if self.finetune == "lora":
+        if finetune == "lora":
+            targets = lora_targets or self.adapted
             self.lora = Lora(
                 self.network,
-                rank=rank,
-                alpha=alpha,
+                rank=lora_rank,
+                alpha=lora_alpha,
                 targets=targets,
-                init=init,
+                init=lora_init,
                 seed=seed,
-                device=self.device,
+                device=device,
             )
             # compiled blocks choose by themselves what they keep
             if not self.memory.compile:
@@ -156,6 +142,28 @@ class PipelineModel(ImageModel):
             self.lora.off if self.lora else None,
             offload=self.memory.offload_weights,
         )
+
+    def embedding_options(self, size: Size) -> dict[str, object]:
+        """What an embedding depends on beside its prompt and the model: its key in the cache."""
+        del size
+        return {}
+
+    def check_options(self) -> None:
+        """Raise ModelError where an option does not fit the pipeline, which is open."""
+        return
+
+    def merged_adapters(self) -> AbstractContextManager[None]:
+        """LoRA adapters are merged within the `with`, if `memory` says so."""
+        merges = self.memory.merges_adapters(self.device, self.precision.rollout)
+        # a shard of a weight can't be merged with whole adapters
+        if self.lora is None or not merges or self.weights.sharding is not None:
+            return nullcontext()
+        return self.lora.merged()
+
+    @property
+    def network(self) -> Any:
+        """The network that is trained, or that carries the adapters."""
+        return getattr(self.pipe, self.part)
 
     def encode(self, prompts: Sequence[str]) -> Condition:
         """Embeddings: what `_encode` gives, such as `sequence` `[B, L, D]`.
@@ -187,7 +195,6 @@ class PipelineModel(ImageModel):
         return prompt
 
     def prompt_metrics(self, prompts: Sequence[str]) -> dict[str, float]:
-        """See the contract."""
         share = sum(self._read(prompt)[1] for prompt in prompts) / max(len(prompts), 1)
         return {"prompts/cut": share} if share else {}
 
@@ -239,11 +246,19 @@ class PipelineModel(ImageModel):
 
     def predict(self, x: Tensor, t: Tensor, condition: Condition) -> Tensor:
         """The prediction, with classifier-free guidance if `guidance` is above 1."""
-        return guided(self._evaluate, x, t, condition.tensors, self._negative, self._combine)
+        if self._negative is None:
+            return self._evaluate(x, t, condition.tensors)
+        # one pass of 2 B rows, which both carry gradient; what the negative prompt lacks, such as a
+        # picture, is that of the prompts
+        both = {
+            name: torch.cat([self._negative.get(name, rows).expand_as(rows), rows])
+            for name, rows in condition.tensors.items()
+        }
+        return self._combine(*self._evaluate(torch.cat([x, x]), torch.cat([t, t]), both).chunk(2))
 
     def _combine(self, negative: Tensor, positive: Tensor) -> Tensor:
-        """The guided prediction, as the family's pipeline computes it."""
-        return classifier_free(negative, positive, self.guidance)
+        """The guided prediction, as the family's pipeline computes it (arXiv 2207.12598)."""
+        return negative + self.guidance * (positive - negative)
 
     def _evaluate(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         self.evaluations.add(len(x))
@@ -309,39 +324,3 @@ class PipelineModel(ImageModel):
         if self.negative_prompt:
             arguments["negative_prompt"] = self.negative_prompt
         return arguments
-
-
-def open_pipeline(
-    kind: type[DiffusionPipeline],
-    path: str,
-    device: torch.device,
-    precision: Precision,
-    memory: Memory,
-    cache: PromptCache,
-    encode: Callable[[list[str]], TextEmbeddings],
-    *,
-    network: str | None = None,
-    trained_part: str | None,
-    always: Sequence[str] = (),
-    embedding_options: Mapping[str, object] | None = None,
-    others: Sequence[str] = (),
-    **components: object,
-) -> tuple[Any, TextEncoders]:
-    """The frozen pipeline, and its text encoders, not loaded if the cache has all prompts."""
-    options = dict(embedding_options or {})
-    texts = TextEncoders(
-        kind, path, cache, device, precision.weights, always=always, others=others, **options
-    )
-    replaced = {**texts.left_out, **components}
-    pipe = load_frozen(
-        kind,
-        path,
-        device,
-        precision,
-        memory,
-        network=network,
-        trained_part=trained_part,
-        **replaced,
-    )
-    texts.attach(pipe, encode, memory.encoding)
-    return pipe, texts

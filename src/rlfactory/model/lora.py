@@ -79,7 +79,8 @@ class Lora:
         if init == "orthogonal" and rank % 2:
             raise ModelError(f"model.lora_rank={rank}; orthogonal adapters have an even rank")
         targets = with_all_linear(targets)
-        if targets is None and _kind(network) not in PEFT_TARGETS:
+        # a network of diffusers has no such type
+        if targets is None and getattr(network.config, "model_type", None) not in PEFT_TARGETS:
             targets = ALL_LINEAR
         if not isinstance(targets, str):
             _require_targets(network, targets or [])
@@ -126,17 +127,15 @@ class Lora:
     @contextmanager
     def off(self) -> Iterator[None]:
         """Disable the adapters within the `with`: the network is then the base model."""
-        self._enable(False)
-        try:
-            yield
-        finally:
-            self._enable(True)
-
-    def _enable(self, enabled: bool) -> None:
         # `network.disable_adapters` walks over all modules, and over all adapters' parameters,
         # whose gradients need not be disabled: a pass that leaves adapters out gives them none
         for layer in self.layers:
-            layer._disable_adapters = not enabled
+            layer._disable_adapters = True
+        try:
+            yield
+        finally:
+            for layer in self.layers:
+                layer._disable_adapters = False
 
     @contextmanager
     def merged(self) -> Iterator[None]:
@@ -221,11 +220,6 @@ def _require_own_weights(network: nn.Module) -> None:
             raise ModelError(
                 f"model.lora_targets: {shared_weight(name, other.removesuffix('.base_layer'))}"
             )
-
-
-def _kind(network: Any) -> str | None:
-    """The architecture by transformers' name; None for a network of diffusers."""
-    return getattr(network.config, "model_type", None)
 
 
 def _require_targets(network: nn.Module, targets: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -15,6 +16,7 @@ RECOMPILE_LIMIT = 64
 """How often torch may compile one function for other inputs, before it runs it uncompiled."""
 
 
+@dataclass(kw_only=True)
 class Memory:
     """Options that trade time for memory; apart from rounding none changes the results.
 
@@ -32,29 +34,17 @@ class Memory:
             precision a merged weight would round away most of what an adapter adds to it.
     """
 
-    def __init__(
-        self,
-        *,
-        gradient_checkpointing: bool = False,
-        offload_text: bool = False,
-        offload_vae: bool = False,
-        offload_weights: bool = False,
-        vae_tiling: bool = False,
-        vae_slicing: bool = False,
-        compile: bool = False,
-        attention: str | None = None,
-        merge_adapters: Literal["auto"] | bool = "auto",
-    ) -> None:
-        self.gradient_checkpointing = gradient_checkpointing
-        self.offload_text = offload_text
-        self.offload_vae = offload_vae
-        self.offload_weights = offload_weights
-        self.vae_tiling = vae_tiling
-        self.vae_slicing = vae_slicing
-        self.compile = compile
-        self.attention = attention
-        self.merge_adapters = merge_adapters
-        self._visitors: list[nn.Module] = []  # the modules that are on the device for now
+    gradient_checkpointing: bool = False
+    offload_text: bool = False
+    offload_vae: bool = False
+    offload_weights: bool = False
+    vae_tiling: bool = False
+    vae_slicing: bool = False
+    compile: bool = False
+    attention: str | None = None
+    merge_adapters: Literal["auto"] | bool = "auto"
+    # the modules that are on the device for now
+    _visitors: list[nn.Module] = field(default_factory=list, init=False)
 
     def prepare(self, network: Any) -> None:
         """Apply the options to the trained network, after adapters were injected.
@@ -110,9 +100,9 @@ class Memory:
     ) -> Iterator[None]:
         # the outermost `with` moves them: prompts are encoded one by one within one visit
         outer, self._visitors = self._visitors, self._visitors + modules
-        moved = OffloadedModules((m for m in modules if m not in outer), pin=pin)
+        moved = OffloadedModules((m for m in modules if m not in outer), device, pin=pin)
         try:
-            moved.load(device)
+            moved.load()
             yield
         finally:
             moved.offload()
@@ -126,18 +116,25 @@ class OffloadedModules:
     they were. Whatever else a module holds, such as buffers, is moved both ways.
 
     Args:
-        modules: on the CPU at first.
+        modules: to be moved.
+        device: to which they come.
         pin: keep frozen parameters in pinned memory, so that the host does not wait for copies to
             CUDA. For modules that come often; it takes up to twice their size.
     """
 
-    def __init__(self, modules: Iterable[nn.Module], *, pin: bool = False) -> None:
-        self.modules, self.pin = list(modules), pin
+    def __init__(
+        self, modules: Iterable[nn.Module], device: torch.device, *, pin: bool = False
+    ) -> None:
+        self.modules, self.device, self.pin = list(modules), device, pin
+        self._is_loaded: bool | None = None  # not known before the first move
         self._kept: list[tuple[nn.Module, str, nn.Parameter, Tensor]] = []
 
-    def load(self, device: torch.device) -> None:
-        """Move the modules to `device`."""
-        pin = self.pin and device.type == "cuda"
+    def load(self) -> None:
+        """Move the modules to the device."""
+        if self._is_loaded:
+            return
+        self._is_loaded = True
+        pin = self.pin and self.device.type == "cuda"
         for module in self.modules:
             for owner, name, parameter in _parameters_of(module):
                 # subclasses, such as quantised weights, have their own way to move
@@ -150,12 +147,15 @@ class OffloadedModules:
                     parameter.data = parameter.data.pin_memory()
                 self._kept.append((owner, name, parameter, parameter.data))
             if pin:
-                module.to(device, non_blocking=True)
+                module.to(self.device, non_blocking=True)
             else:
-                module.to(device)
+                module.to(self.device)
 
     def offload(self) -> None:
-        """Move the modules back to the CPU."""
+        """Keep the modules on the CPU alone, which frees the memory of the device."""
+        if self._is_loaded is False:
+            return
+        self._is_loaded = False
         for owner, name, parameter, on_cpu in self._kept:
             parameter.data = on_cpu
             owner._parameters[name] = parameter  # `to` may have put another into its place

@@ -5,7 +5,6 @@ from torch.nn import functional as F
 
 from rlfactory.model.flow_model import FlowModel
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
-from rlfactory.model.pipelines.guidance import network_times
 from rlfactory.model.pipelines.loading import decode_normalised, encode_normalised
 from rlfactory.model.precision import exact_inputs
 
@@ -40,7 +39,7 @@ class QwenImage(FlowModel):
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         batch, channels, h, w = x.shape
-        times = network_times(t, self.timesteps) / 1000  # the transformer multiplies by 1000 itself
+        times = self._times(t) / 1000  # the transformer multiplies by 1000 itself
         with exact_inputs(self.network.time_text_embed, times):
             velocity = self.network(
                 hidden_states=self.pipe._pack_latents(x, batch, channels, h, w),

@@ -9,7 +9,6 @@ from rlfactory.model.base import Resolution
 from rlfactory.model.flow_model import FlowModel
 from rlfactory.model.lora import CROSS_ATTENTION_PROJECTIONS
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
-from rlfactory.model.pipelines.guidance import network_times
 from rlfactory.model.pipelines.noise_levels import flow_resolution, units_of
 from rlfactory.utils.types import Size
 
@@ -58,7 +57,7 @@ class Sana(FlowModel):
         return "\n".join(INSTRUCTION.default) + prompt
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
-        times = network_times(t, self.timesteps) * self.network.config.timestep_scale
+        times = self._times(t) * self.network.config.timestep_scale
         velocity: Tensor = self.network(
             x,
             encoder_hidden_states=text["sequence"],

@@ -1,21 +1,17 @@
 """Adapter for Stable Diffusion 1 and 2, at any resolution."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from rlfactory.dynamics.ops.forward_process import VariancePreserving
 from rlfactory.model.base import Resolution
 from rlfactory.model.image_base import PipelineModel
-from rlfactory.model.lora import Init
-from rlfactory.model.memory import Memory
-from rlfactory.model.pipelines.embedding_cache import IN_MEMORY, PromptCache, TextEmbeddings
+from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
 from rlfactory.model.pipelines.noise_levels import units_of
-from rlfactory.model.precision import Precision
 from rlfactory.utils.errors import ModelError
-from rlfactory.utils.types import LoraTargets, NonNegative, Positive, PositiveInt, Size
+from rlfactory.utils.types import NonNegative, Positive, PositiveInt, Size
 
 # The four projections of self- and cross-attention that DDPO's implementations adapt.
 ATTENTION_PROJECTIONS = ["to_q", "to_k", "to_v", "to_out.0"]
@@ -36,64 +32,39 @@ class SD(PipelineModel):
     part = "unet"
     process = "vp"
     attention_backends = False
+    adapted = ATTENTION_PROJECTIONS
     clip_tokens = 77
     forward_process: VariancePreserving
     load_options: ClassVar[Mapping[str, Any]] = {
         "safety_checker": None,
         "requires_safety_checker": False,
     }
-    """Keywords for the pipeline's `from_pretrained`."""
 
     def __init__(
         self,
-        device: torch.device,
-        seed: int = 0,
-        precision: Precision | None = None,
-        memory: Memory | None = None,
-        prompt_cache: PromptCache = IN_MEMORY,
-        *,
-        path: str,
-        finetune: Literal["lora", "full"] = "lora",
+        *given: Any,
         lora_rank: PositiveInt = 4,
         lora_alpha: Positive = 4.0,
-        lora_targets: LoraTargets = None,
-        lora_init: Init = "gaussian",
-        size: Size = 512,
         guidance: NonNegative = 5.0,
-        negative_prompt: str = "",
+        **options: Any,
     ) -> None:
         """
         Args:
-            lora_rank: Rank of the adapters.
-            lora_alpha: Adapters are scaled by alpha / rank.
             lora_targets: Module names, or all-linear; null: the four projections of every
                 attention.
-            lora_init: gaussian | kaiming | orthogonal: initial adapters, always with zero effect.
             negative_prompt: The prompt that guidance steers away from; empty: embeddings of zeros.
         """
-        super().__init__(
-            device,
-            precision,
-            memory,
-            prompt_cache,
-            path=path,
-            finetune=finetune,
-            guidance=guidance,
-            negative_prompt=negative_prompt,
-            **self.load_options,
-        )
-        self._require_noise_prediction(path)
+        options |= {"lora_rank": lora_rank, "lora_alpha": lora_alpha, "guidance": guidance}
+        super().__init__(*given, **options)
         self.forward_process = VariancePreserving(self.pipe.scheduler.alphas_cumprod)
-        self.resolution = self.resolution_of(size)
-        targets = lora_targets or ATTENTION_PROJECTIONS
-        self.set_up_training(
-            rank=lora_rank, alpha=lora_alpha, targets=targets, init=lora_init, seed=seed
-        )
 
-    def _require_noise_prediction(self, path: str) -> None:
+    def check_options(self) -> None:
+        """The network predicts noise."""
         kind = self.pipe.scheduler.config.prediction_type
         if kind != "epsilon":
-            raise ModelError(f"model.path={path} predicts {kind}; allowed is a model of epsilon")
+            raise ModelError(
+                f"model.path={self.path} predicts {kind}; allowed is a model of epsilon"
+            )
 
     def resolution_of(self, size: Size) -> Resolution:
         """Any multiple of the autoencoder's factor, without a timestep shift."""

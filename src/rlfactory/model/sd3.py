@@ -5,7 +5,6 @@ from torch import Tensor
 from rlfactory.model.base import Resolution
 from rlfactory.model.flow_model import FlowModel
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
-from rlfactory.model.pipelines.guidance import network_times
 from rlfactory.model.pipelines.noise_levels import flow_resolution, units_of
 from rlfactory.utils.types import Size
 
@@ -39,7 +38,7 @@ class SD3(FlowModel):
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         velocity: Tensor = self.network(
             hidden_states=x,
-            timestep=network_times(t, self.timesteps),
+            timestep=self._times(t),
             encoder_hidden_states=text["sequence"],
             pooled_projections=text["pooled"],
             return_dict=False,

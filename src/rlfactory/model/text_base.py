@@ -14,20 +14,15 @@ needs; then in each iteration `encode`, `rollout` and `texts`, and `measure` for
 at checkpoints `export`.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
-from pathlib import Path
-from typing import Any, ClassVar, Literal
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Literal
 
-import torch
 from torch import Tensor
 
 from rlfactory.dynamics.token import Token
-from rlfactory.model.base import NFECounter
+from rlfactory.model.base import Model
 from rlfactory.model.lm.logits import Work
-from rlfactory.model.precision import Precision
-from rlfactory.model.weight_sets import WeightSets
 from rlfactory.rollout import Tokens
 from rlfactory.utils.types import Media
 
@@ -39,7 +34,7 @@ CHUNKS = 4
 """Where a pass has more logits than these, they are computed in chunks of this share of them."""
 
 
-class TextModel(ABC):
+class TextModel(Model):
     """A causal language model with a critic.
 
     Dropout is off: a replayed token has the likelihood that it was drawn with.
@@ -51,20 +46,14 @@ class TextModel(ABC):
 
     Attributes:
         weights: the trained parameters, critic included, and the policy's weight sets.
-        device: where the network computes.
         vocabulary: V, the number of logits of a token.
-        precision: in which the network computes.
-        network: the network that `weights` belong to (read by `hardware=fsdp2`).
     """
 
     media: ClassVar[Media] = "texts"
     process: ClassVar[Literal["flow", "vp", "tokens"]] = "tokens"
     forward_process: ClassVar[None] = None
 
-    weights: WeightSets
-    device: torch.device
     vocabulary: int
-    precision: Precision = Precision()
 
     def rows_at_once(self, tokens: int, most: int) -> int:
         """How many responses go through the network together, from 1 to `most`.
@@ -83,11 +72,6 @@ class TextModel(ABC):
     @property
     def _max_logits(self) -> int:
         return MAX_LOGITS.get(self.device.type, MAX_LOGITS["cuda"])
-
-    @cached_property
-    def evaluations(self) -> NFECounter:
-        """Stays at 0: the cost of a token depends on what is cached. Passes are reported."""
-        return NFECounter()
 
     @abstractmethod
     def check_lengths(self, prompts: Sequence[str], length: int) -> frozenset[str]:
@@ -174,6 +158,18 @@ class TextModel(ABC):
             ModelError: `value_tokens` are given, and the critic is no value model.
         """
 
+    def token_log_probs(
+        self, tokens: Tokens, dynamics: Token, value_tokens: Tokens | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Log-probabilities `[M]` of the response tokens, and the values, by `measure`."""
+
+        def look_up(logits: Tensor, ids: Tensor) -> tuple[Tensor]:
+            return (dynamics.step(logits, next=ids).log_prob,)
+
+        ids = tokens.real(tokens.response)
+        (log_probs,), values, _ = self.measure(tokens, look_up, ids, value_tokens=value_tokens)
+        return log_probs, values
+
     @abstractmethod
     def measure_states(self, states: Tensor, work: Work, *columns: Tensor) -> tuple[Tensor, ...]:
         """`measure` for the hidden states of an earlier pass, without the critic."""
@@ -193,24 +189,3 @@ class TextModel(ABC):
     @abstractmethod
     def texts(self, tokens: Tokens) -> list[str]:
         """The responses as text, up to their end, without special tokens."""
-
-    @abstractmethod
-    def parameter_groups(self) -> list[dict[str, Any]]:
-        """Parameter groups for the optimizer, with the options that differ from its own."""
-
-    @abstractmethod
-    def export(self, folder: Path, values: Mapping[str, Tensor] | None = None) -> None:
-        """Write weights to `folder` so that transformers (or PEFT) loads them.
-
-        Args:
-            folder: must exist.
-            values: full trained tensors on the CPU, by their names in `weights.parameters`. The
-                model is then left alone: another thread may train it. None: the weights in use.
-        """
-
-    @abstractmethod
-    def export_merged(self, folder: Path) -> None:
-        """Write a complete network with the weights in use, adapters merged.
-
-        The model can't be trained afterwards.
-        """

@@ -1,21 +1,17 @@
 """Adapter for Wan 2.1 and 2.2 with one transformer, text to video, at any resolution and length."""
 
-from typing import Literal
+from typing import Any, Literal
 
-import torch
 from torch import Tensor
 
 from rlfactory.model.base import Resolution
 from rlfactory.model.flow_model import FlowModel
-from rlfactory.model.lora import CROSS_ATTENTION_PROJECTIONS, Init
-from rlfactory.model.memory import Memory
-from rlfactory.model.pipelines.embedding_cache import IN_MEMORY, PromptCache, TextEmbeddings
-from rlfactory.model.pipelines.guidance import network_times
+from rlfactory.model.lora import CROSS_ATTENTION_PROJECTIONS
+from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
 from rlfactory.model.pipelines.loading import decode_normalised, encode_normalised
 from rlfactory.model.pipelines.noise_levels import flow_resolution, units_of
-from rlfactory.model.precision import Precision
 from rlfactory.utils.errors import ModelError
-from rlfactory.utils.types import LoraTargets, NonNegative, Positive, PositiveInt, Size
+from rlfactory.utils.types import NonNegative, PositiveInt, Size
 
 
 class Wan(FlowModel):
@@ -35,24 +31,13 @@ class Wan(FlowModel):
 
     def __init__(
         self,
-        device: torch.device,
-        seed: int = 0,
-        precision: Precision | None = None,
-        memory: Memory | None = None,
-        prompt_cache: PromptCache = IN_MEMORY,
-        *,
-        path: str,
-        finetune: Literal["lora", "full"] = "lora",
-        lora_rank: PositiveInt = 32,
-        lora_alpha: Positive = 64.0,
-        lora_targets: LoraTargets = None,
-        lora_init: Init = "gaussian",
+        *given: Any,
         size: Size = 480,
         frames: PositiveInt = 81,
         text_tokens: PositiveInt = 512,
         guidance: NonNegative = 5.0,
-        negative_prompt: str = "",
         timesteps: Literal["exact", "truncated"] = "truncated",
+        **options: Any,
     ) -> None:
         """
         Args:
@@ -63,24 +48,8 @@ class Wan(FlowModel):
             text_tokens: To which prompts are padded; longer ones are cut.
         """
         self.frames = frames
-        super().__init__(
-            device,
-            seed,
-            precision,
-            memory,
-            prompt_cache,
-            path=path,
-            finetune=finetune,
-            lora_rank=lora_rank,
-            lora_alpha=lora_alpha,
-            lora_targets=lora_targets,
-            lora_init=lora_init,
-            size=size,
-            text_tokens=text_tokens,
-            guidance=guidance,
-            negative_prompt=negative_prompt,
-            timesteps=timesteps,
-        )
+        options |= {"text_tokens": text_tokens, "timesteps": timesteps}
+        super().__init__(*given, size=size, guidance=guidance, **options)
 
     def check_options(self) -> None:
         """One transformer, and a number of frames that the autoencoder makes."""
@@ -119,7 +88,7 @@ class Wan(FlowModel):
         return {"sequence": sequence}
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
-        times = network_times(t, self.timesteps)
+        times = self._times(t)
         if self.timesteps == "truncated":
             times = times.clamp(max=999)  # UniPC's first noise level is 1e-6 below 1
         # a pipeline with `expand_timesteps` gives every token the same time

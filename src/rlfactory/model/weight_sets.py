@@ -100,11 +100,7 @@ class WeightSets:
 
     def policy_gradients(self) -> list[Tensor]:
         """What this rank has of the gradients of the policy's parameters, where there are any."""
-        return [
-            p.grad if self.sharding is None else self.sharding.local(p.grad)
-            for p in self._policy.values()
-            if p.grad is not None
-        ]
+        return [self._local(p.grad) for p in self._policy.values() if p.grad is not None]
 
     def clear_policy_gradients(self) -> None:
         """Drop them: an optimizer leaves parameters without a gradient where they are."""

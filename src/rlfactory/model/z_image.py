@@ -6,7 +6,6 @@ from torch.nn import functional as F
 
 from rlfactory.model.flow_model import FlowModel
 from rlfactory.model.pipelines.embedding_cache import LENGTHS, TextEmbeddings
-from rlfactory.model.pipelines.guidance import network_times
 
 ATTENTION_PROJECTIONS = ["attention.to_q", "attention.to_k", "attention.to_v", "attention.to_out.0"]
 
@@ -50,7 +49,7 @@ class ZImage(FlowModel):
         prompts = zip(text["sequence"], text[LENGTHS].tolist(), strict=True)
         velocities = self.network(
             [*x[:, :, None]],  # each `[C, 1, h, w]`: an image is a video of one frame
-            1 - network_times(t, self.timesteps) / 1000,
+            1 - self._times(t) / 1000,
             [rows[:length] for rows, length in prompts],
             return_dict=False,
         )[0]

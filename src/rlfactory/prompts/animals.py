@@ -4,6 +4,7 @@ from typing import Literal
 
 from rlfactory.prompts.base import Prompt, PromptError, spread_indices
 from rlfactory.prompts.ops.prompt_list import PromptList, shipped_texts
+from rlfactory.prompts.ops.scenes import with_article
 
 NAMES = shipped_texts("animals")
 
@@ -30,7 +31,10 @@ class Animals(PromptList):
         """
         if doing is not None and not (doing and all(text.strip() for text in doing)):
             raise PromptError("prompts.doing must be texts, at least one, and none of them blank")
-        super().__init__([Prompt(text, {}) for name in NAMES[of] for text in _texts(name, doing)])
+        texts = [*NAMES[of]]
+        if doing is not None:
+            texts = [f"{with_article(name)} {activity}" for name in texts for activity in doing]
+        super().__init__([Prompt(text, {}) for text in texts])
 
     def held_out(self, count: int) -> list[Prompt]:
         """`count` training prompts, as in DDPO: evenly spaced, or repeated if there are too few."""
@@ -38,10 +42,3 @@ class Animals(PromptList):
         if rounds > 1:
             return ([*self.prompts] * rounds)[:count]
         return [self.prompts[i] for i in spread_indices(len(self.prompts), count)]
-
-
-def _texts(name: str, doing: list[str] | None) -> list[str]:
-    if doing is None:
-        return [name]
-    article = "an" if name[0].lower() in "aeiou" else "a"
-    return [f"{article} {name} {activity}" for activity in doing]

@@ -20,6 +20,7 @@ from rlfactory.prompts.ops.scenes import (
     is_held_out,
     render,
     requirements,
+    with_article,
 )
 
 Edit = Literal["recolor", "replace", "add", "remove"]
@@ -103,7 +104,6 @@ def sample_edit(edit: Edit, rng: np.random.Generator) -> tuple[Scene, str, Scene
             changed = Scene("colors", (Clause(other, color),))
             return alone, f"turn the {shape} into a {other}", changed
         case "add":
-            article = "an" if another[0] in "aeiou" else "a"
-            return alone, f"add {article} {another} {other}", both
+            return alone, f"add {with_article(another)} {other}", both
         case "remove":
             return both, f"remove the {other}", alone

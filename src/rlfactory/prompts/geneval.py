@@ -8,7 +8,7 @@ import numpy as np
 
 from rlfactory.prompts.base import Prompt, Prompts
 from rlfactory.prompts.ops.geneval_metadata import COLORS, OBJECTS, RELATIONS
-from rlfactory.prompts.ops.scenes import CATEGORIES, Category, is_held_out
+from rlfactory.prompts.ops.scenes import CATEGORIES, Category, is_held_out, with_article
 from rlfactory.utils.types import NonNegative
 
 ClauseDict = dict[str, Any]
@@ -101,9 +101,9 @@ def prompt(category: Category, rng: np.random.Generator) -> Prompt:
     color, other = (COLORS[i] for i in rng.permutation(len(COLORS))[:2])
     match category:
         case "single_object":
-            return _prompt(category, _a(first), _clause(first))
+            return _prompt(category, with_article(first), _clause(first))
         case "two_object":
-            both = f"{_a(first)} and {_a(second)}"
+            both = f"{with_article(first)} and {with_article(second)}"
             return _prompt(category, both, _clause(first), _clause(second))
         case "counting":
             count = int(rng.integers(2, 5))
@@ -111,14 +111,14 @@ def prompt(category: Category, rng: np.random.Generator) -> Prompt:
             words = f"{_NUMBERS[count - 2]} {first}{'es' if first.endswith('s') else 's'}"
             return _prompt(category, words, _clause(first, count), exclude=surplus)
         case "colors":
-            return _prompt(category, f"{_a(color)} {first}", _clause(first, color=color))
+            return _prompt(category, f"{with_article(color)} {first}", _clause(first, color=color))
         case "position":
             relation = RELATIONS[rng.integers(len(RELATIONS))]
             placed = _clause(first, position=[relation, 0])
-            words = f"{_a(first)} {relation} {_a(second)}"
+            words = f"{with_article(first)} {relation} {with_article(second)}"
             return _prompt(category, words, _clause(second), placed)
         case "color_attr":
-            both = f"{_a(color)} {first} and {_a(other)} {second}"
+            both = f"{with_article(color)} {first} and {with_article(other)} {second}"
             clauses = _clause(first, color=color), _clause(second, color=other)
             return _prompt(category, both, *clauses)
 
@@ -132,7 +132,3 @@ def _prompt(
 
 def _clause(name: str, count: int = 1, **more: Any) -> ClauseDict:
     return {"class": name, "count": count, **more}
-
-
-def _a(words: str) -> str:
-    return f"an {words}" if words[0] in "aeiou" else f"a {words}"

@@ -8,7 +8,7 @@ import numpy as np
 
 from rlfactory.prompts.base import Prompt, Prompts
 from rlfactory.prompts.ops.prompt_list import shipped_texts
-from rlfactory.prompts.ops.scenes import is_held_out
+from rlfactory.prompts.ops.scenes import is_held_out, with_article
 from rlfactory.utils.types import PositiveInt
 
 OBJECTS, ATTRIBUTES, RELATIONS = shipped_texts("geneval2").values()
@@ -38,8 +38,7 @@ class PromptPart(NamedTuple):
     def words(self) -> str:
         """How a prompt names them."""
         named = f"{self.attribute} {self.noun}" if self.attribute else self.noun
-        article = "an" if named[0] in "aeiou" else "a"
-        return f"{NUMBERS[self.number - 1] if self.number > 1 else article} {named}"
+        return f"{NUMBERS[self.number - 1]} {named}" if self.number > 1 else with_article(named)
 
     def questions(self) -> Iterator[tuple[str, str, str]]:
         """Skill, question and answer of each atom; one object is counted too, as published."""

@@ -1,22 +1,38 @@
-"""Build a report from groups of runs: its rows, their intervals, and comparisons between rows."""
+"""Build a report from groups of runs: rows with intervals, samples, comparisons between rows."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
-from rlfactory.report.cells import cell, ends, scores_by_category
-from rlfactory.report.curves import before, best_iteration, curves, measured_over_stages
+from rlfactory.report.curves import (
+    before,
+    best_iteration,
+    curves,
+    measured_over_stages,
+    resolved,
+)
 from rlfactory.report.differences import distinct, following, union
-from rlfactory.report.directions import resolved
 from rlfactory.report.group import Group, Member
 from rlfactory.report.read import ABSENT, DAMAGED, RunRecord
-from rlfactory.report.report import Comparison, Report, ReportRow
-from rlfactory.report.samples import sample_images, texts
+from rlfactory.report.report import (
+    Cell,
+    Comparison,
+    Report,
+    ReportRow,
+    SampleImage,
+    ScoreByCategory,
+)
+from rlfactory.report.sample_pairs import SamplePair, main_score, sample_pairs
 from rlfactory.report.statistics import (
     MIN_RUNS,
     improvement_interval,
+    interquartile_interval,
+    interquartile_mean,
+    mean_interval,
     paired_difference,
     probability_of_improvement,
 )
+from rlfactory.run.folder import RunFolder
 from rlfactory.sweep.table import Column, TableInfo
 
 INTERVAL = "A number is the mean over n seeds, ± half of its 95 % interval (Student's t)."
@@ -25,6 +41,8 @@ BEST = (
     "measured it."
 )
 _NAMED = 5
+NO_ENDS = (None, None)  # of an interval
+_TEXTS = 4
 
 
 def caveats(
@@ -103,7 +121,9 @@ def build_report(
     runs = [run for group in groups for run in group.runs]
     columns = [resolved(column, runs) for column in columns]
     values = [_values(group, columns, best) for group in groups]
-    readable = [_readable(group) for group in groups]
+    # a row's runs in any state; none for a row that was not trained
+    members = [[] if group.untrained else group.members for group in groups]
+    readable = [[m.run for m in own if m.run is not None] for own in members]
     configs = [[run.config for run in own] for own in readable]
     typed = [union([run.typed for run in own]) for own in readable]
     differences = distinct(configs, typed)
@@ -129,12 +149,6 @@ def build_report(
     )
 
 
-def _readable(group: Group) -> list[RunRecord]:
-    """A row's runs in any state; none for a row that was not trained."""
-    runs = [] if group.untrained else [member.run for member in group.members]
-    return [run for run in runs if run is not None]
-
-
 def _values(group: Group, columns: Sequence[Column], best: bool) -> Values:
     values: Values = {column.name: [] for column in columns}
     for member in group.counted:
@@ -157,7 +171,7 @@ def _row(
     }
     trained = [] if group.untrained else group.counted
     steps = [_total(member, lambda run: run.iterations) for member in trained]
-    passes = [_total(member, lambda run: _last(run, "nfe/total")) for member in trained]
+    passes = [_total(member, lambda run: run.last("nfe/total")) for member in trained]
     nfe = [count for count in passes if count is not None]
     return ReportRow(
         name=group.name,
@@ -175,11 +189,6 @@ def _total(member: Member, count: Callable[[RunRecord], float | None]) -> float 
     counts = [count(run) for run in member.stages]
     known = [n for n in counts if n is not None]
     return float(sum(known)) if len(known) == len(counts) else None
-
-
-def _last(run: RunRecord, name: str) -> float | None:
-    series = run.series.get(name)
-    return None if series is None else float(series[1][-1])
 
 
 def comparisons(columns: Sequence[Column], rows: Mapping[str, Values]) -> list[Comparison]:
@@ -208,9 +217,10 @@ def _compare(column: Column, row: str, values: Values, other: str, others: Value
     by_seed, others_by_seed = dict(values[column.name]), dict(others[column.name])
     seeds = [seed for seed in by_seed if seed in others_by_seed]
     pairs = [by_seed[seed] for seed in seeds], [others_by_seed[seed] for seed in seeds]
-    difference, interval = paired_difference(*pairs) if len(seeds) > 1 else (None, None)
+    difference, interval = paired_difference(*pairs) if len(seeds) > 1 else NO_ENDS
+    low, high = interval or NO_ENDS
     chance = _improvement([column], values, others)
-    return Comparison(row, other, column.name, difference, *ends(interval), len(seeds), *chance)
+    return Comparison(row, other, column.name, difference, low, high, len(seeds), *chance)
 
 
 def _improvement(
@@ -224,5 +234,104 @@ def _improvement(
     )
     if min(map(len, [*ours, *theirs])) < MIN_RUNS:
         return None, None, None
-    interval = ends(improvement_interval(ours, theirs))
+    interval = improvement_interval(ours, theirs) or NO_ENDS
     return float(probability_of_improvement(ours, theirs)), *interval
+
+
+NO_CATEGORIES = ("mean", "diversity", "kl")
+"""What else stands below `eval/NAME/`; the last two where a prompt set has the name of a score."""
+
+
+def scores_by_category(groups: Sequence[Group], columns: Sequence[Column]) -> list[ScoreByCategory]:
+    """The first score with categories of each prompt set, of all rows.
+
+    Rows also have their scores before training, unless the table has rows for that.
+    """
+    runs = [run for group in groups for run in group.runs]
+    found: dict[str, ScoreByCategory] = {}
+    for column in columns:
+        kind, _, score = column.measure.partition("/")
+        prompt_set = score.rpartition("/")[0]
+        names = categories(score, runs) if kind == "eval" and prompt_set not in found else []
+        if names:
+            found[prompt_set] = _of_score(score, column, names, groups)
+    return [*found.values()]
+
+
+def categories(score: str, runs: Iterable[RunRecord]) -> list[str]:
+    """The categories that runs have measured a score in, in the order of the evaluation."""
+    place = f"eval/{score}/"
+    names = [n.removeprefix(place) for run in runs for n in run.series if n.startswith(place)]
+    return [n for n in dict.fromkeys(names) if "/" not in n and n not in NO_CATEGORIES]
+
+
+def _of_score(
+    score: str, column: Column, names: Sequence[str], groups: Sequence[Group]
+) -> ScoreByCategory:
+    rows: dict[str, dict[str, Cell]] = {}
+    has_before = any(group.untrained for group in groups)
+    for group in groups:
+        kinds = {group.name: "before" if group.untrained else "eval"}
+        if not has_before:
+            kinds = {f"{group.name}, before": "before", **kinds}
+        rows |= {row: _cells(group, kind, score, column, names) for row, kind in kinds.items()}
+    known = {row: cells for row, cells in rows.items() if any(c.n for c in cells.values())}
+    return ScoreByCategory(column, [*names], known)
+
+
+def _cells(
+    group: Group, kind: str, score: str, column: Column, names: Sequence[str]
+) -> dict[str, Cell]:
+    """A row's numbers in each category, and over all prompts by the empty name."""
+    measures = {name: Column(name, name, f"{kind}/{score}/{name}") for name in names}
+    measures[""] = Column("", "", f"{kind}/{score}")
+    cells = {}
+    for name, measure in measures.items():
+        values = [measured_over_stages(member, measure) for member in group.counted]
+        cells[name] = cell(None, [column.scale * value for value in values if value is not None])
+    return cells
+
+
+def cell(paper: float | None, values: list[float]) -> Cell:
+    """A row's numbers in a column: mean, interquartile mean, and their intervals."""
+    if not values:
+        return Cell(paper, None, None, None, 0, [])
+    low, high = mean_interval(values) or NO_ENDS
+    enough = len(values) >= MIN_RUNS
+    iqm_low, iqm_high = (interquartile_interval(values) if enough else None) or NO_ENDS
+    iqm = float(interquartile_mean(values))
+    mean = sum(values) / len(values)
+    return Cell(paper, mean, low, high, len(values), values, iqm, iqm_low, iqm_high)
+
+
+def sample_images(groups: Iterable[Group]) -> list[SampleImage]:
+    """Of each row's first run: the same prompts over training, and the last samples."""
+    return [
+        image
+        for group in groups
+        if group.runs and not group.untrained
+        for image in _images_of(group.name, group.runs[0].path, group.runs[0].seed)
+    ]
+
+
+def _images_of(row: str, run: Path, seed: int) -> list[SampleImage]:
+    folder = RunFolder(run)
+    grids = sorted(folder.samples.glob("eval_*.png"))
+    captions = [(folder.strip, f"the same prompts over training, seed {seed}")]
+    if grids and (number := grids[-1].stem.removeprefix("eval_")).isdecimal():
+        iteration = int(number)
+        captions.append((grids[-1], f"samples after {iteration} iterations, seed {seed}"))
+    return [SampleImage(row, caption, path) for path, caption in captions if path.is_file()]
+
+
+def texts(groups: Iterable[Group]) -> dict[str, list[SamplePair]]:
+    """The first responses of each row's first run; none where they can't be read."""
+    trained = [group for group in groups if group.runs and not group.untrained]
+    shown = {group.name: _texts_of(RunFolder(group.runs[0].path)) for group in trained}
+    return {row: pairs[:_TEXTS] for row, pairs in shown.items() if pairs}
+
+
+def _texts_of(folder: RunFolder) -> list[SamplePair]:
+    """The responses in a run's tables of samples, not chosen by anything."""
+    pairs = sample_pairs(folder, main_score(folder))
+    return [pair for pair in pairs if pair.before.text is not None and pair.after.text is not None]

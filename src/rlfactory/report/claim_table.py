@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from rlfactory.report.report import ClaimResult
-from rlfactory.report.table import NONE, TextTable
+from rlfactory.report.table import NONE, TextTable, joined
 from rlfactory.report.verdicts import MIN_SEEDS
 from rlfactory.run.atomic_write import write_text
 from rlfactory.sweep.claims import Claim
@@ -43,14 +43,14 @@ def claim_table(results: Sequence[ClaimResult]) -> TextTable | None:
 
 
 def _numbers(result: ClaimResult) -> list[str]:
-    ends = [f"{x:+.{result.digits}f}" for x in (result.low, result.high) if x is not None]
+    interval = joined([result.low, result.high], f"+.{result.digits}f")
     p = NONE if result.p is None else "< 0.001" if result.p < 0.001 else f"{result.p:.3f}"
-    return [difference_text(result), " … ".join(ends) or NONE, p, str(result.seeds)]
+    return [difference_text(result), interval, p, str(result.seeds)]
 
 
 def difference_text(result: ClaimResult) -> str:
     """The difference of the compared rows; a dash where it is unknown."""
-    return NONE if result.difference is None else f"{result.difference:+.{result.digits}f}"
+    return joined([result.difference], f"+.{result.digits}f")
 
 
 def verdict_text(result: ClaimResult) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from rlfactory.report.curves import before, measured_over_stages, metric_of
-from rlfactory.report.group import Group, Member
+from rlfactory.report.group import Group
 from rlfactory.report.hierarchical import MeanDifference, SeedScores, constant, difference
 from rlfactory.report.read import RunRecord, prompt_scores
 from rlfactory.report.report import ClaimResult
@@ -78,7 +78,11 @@ def _estimated(
         return replace(blank, reason=f"numbers of {column.label} are too large"), None
     parts = [_evidence(claim, column, e, margin) for e in estimates] if seeds > 1 else []
     least = max(range(len(parts)), key=lambda i: parts[i].claim) if parts else 0
-    shown = _with_numbers(blank, estimates[least], seeds)
+    found = estimates[least]
+    low, high = interval(found) or (None, None)
+    shown = replace(
+        blank, difference=found.value, low=low, high=high, seeds=seeds, prompts=found.prompts
+    )
     if seeds < MIN_SEEDS:
         return replace(shown, reason=plural(seeds, "seed")), None
     return shown, all_of(parts)
@@ -127,20 +131,6 @@ def _evidence(claim: Claim, column: Column, estimate: MeanDifference, margin: fl
     return greater(estimate, margin) if rises(claim, column) else less(estimate, margin)
 
 
-def _with_numbers(result: ClaimResult, estimate: MeanDifference, seeds: int) -> ClaimResult:
-    if not estimate.seeds:
-        return result
-    low, high = interval(estimate) or (None, None)
-    return replace(
-        result,
-        difference=estimate.value,
-        low=low,
-        high=high,
-        seeds=seeds,
-        prompts=estimate.prompts,
-    )
-
-
 def comparison(claim: Claim, column: Column, margin: float) -> str:
     """What is compared, in signs: `V-GRPO > NFT`."""
     if claim.order is not None:
@@ -165,18 +155,11 @@ def seed_scores(group: Group, column: Column) -> dict[int, SeedScores]:
     own = before(column) if group.untrained else column
     scores = {}
     for member in group.counted:
-        if (found := _of_member(member, own)) is not None:
+        if (number := measured_over_stages(member, own)) is not None:
+            run = member.stages[0 if own.measure.startswith("before/") else -1]
+            found = _of_evaluation(run, own) or SeedScores((), np.array([number]))
             scores[member.stages[-1].seed] = replace(found, values=column.scale * found.values)
     return scores
-
-
-def _of_member(member: Member, column: Column) -> SeedScores | None:
-    """A member's scores in a column; None where it has none."""
-    number = measured_over_stages(member, column)
-    if number is None:
-        return None
-    run = member.stages[0 if column.measure.startswith("before/") else -1]
-    return _of_evaluation(run, column) or SeedScores((), np.array([number]))
 
 
 def _of_evaluation(run: RunRecord, column: Column) -> SeedScores | None:

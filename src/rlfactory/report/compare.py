@@ -1,8 +1,8 @@
 """Compare two runs: configurations, evaluation scores, cost, and samples of the same prompts."""
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rlfactory.config.diff import differences
@@ -10,21 +10,25 @@ from rlfactory.config.problems import PlanError, Problem
 from rlfactory.report.differences import QUIET, distinct, shown
 from rlfactory.report.discover import is_run
 from rlfactory.report.group import telling
+from rlfactory.report.image_grid import strip
 from rlfactory.report.labels import evaluation_label
 from rlfactory.report.read import Damaged, RunRecord, read_run
-from rlfactory.report.samples import draw_prompt_grid, responses
+from rlfactory.report.sample_pairs import readable_rows
 from rlfactory.report.statistics import paired_change
 from rlfactory.report.table import NONE, TextTable, short_count
 from rlfactory.report.writers import Terminal, markdown_table
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.folder import RunFolder
+from rlfactory.run.samples import kept_images
 from rlfactory.run.scores import Scores, SetPairs, read_sets, set_pairs
 from rlfactory.utils.console import clock, number
+from rlfactory.utils.data_files import FileError, read_json
 from rlfactory.utils.text import plain
 
 _TELLTALE = 2  # keys that say what a run is
 FILE, IMAGE = "compare.md", "compare.png"
 HEADS = ("A", "B")
+_ROWS = 6
 
 
 @dataclass(frozen=True)
@@ -42,12 +46,7 @@ class Side:
     run: RunRecord
     before: Scores | None
     after: Scores | None
-    sets: SetPairs = field(default_factory=dict)
-
-    def on(self, prompt_set: str) -> "Side":
-        """The side with the scores on a further prompt set in place of its own."""
-        before, after = self.sets[prompt_set]
-        return replace(self, before=before, after=after)
+    sets: SetPairs
 
 
 Pair = tuple[Side, Side]
@@ -203,23 +202,23 @@ def _scores(pair: Pair) -> TextTable | None:
     """
     heads = [f"{head} {moment}" for head in HEADS for moment in ("before", "after")]
     heads = ["score", *heads, "B - A", "95 % interval", "n"]
-    lines = [*_score_lines(pair)]
-    for name in pair[0].sets:
-        if name in pair[1].sets:
-            lines += _score_lines((pair[0].on(name), pair[1].on(name)), f"{name}/")
+    one, other = ({"": (side.before, side.after), **side.sets} for side in pair)
+    shared = {name: (*one[name], *other[name]) for name in one if name in other}
+    lines = [line for name, scores in shared.items() for line in _score_lines(name, scores)]
     return TextTable(heads, lines) if lines else None
 
 
-def _score_lines(pair: Pair, prefix: str = "") -> Iterator[list[str]]:
-    first, second = pair[0].after, pair[1].after
+def _score_lines(prompt_set: str, scores: Sequence[Scores | None]) -> Iterator[list[str]]:
+    """The lines of a prompt set; `scores` are those before and after of the first, the second."""
+    _, first, _, second = scores
     if first is None or second is None:
         return
+    prefix = f"{prompt_set}/" if prompt_set else ""
     for name in first.values:
         if name in second.values:
-            scores = [scores for side in pair for scores in (side.before, side.after)]
             means = [math.nan if own is None else own.means().get(name, math.nan) for own in scores]
             difference = number(second.means()[name] - first.means()[name], sign=True), NONE, NONE
-            if _paired(pair):
+            if first.prompts == second.prompts:
                 change = paired_change(first.by_prompt(name), second.by_prompt(name))
                 interval = f"{number(change.low, sign=True)} … {number(change.high, sign=True)}"
                 difference = number(change.difference, sign=True), interval, str(change.count)
@@ -230,17 +229,17 @@ def _cost(pair: Pair) -> TextTable:
     rows = {
         "status": [side.run.status for side in pair],
         "iterations": [str(side.run.iterations) for side in pair],
-        "time": [_last(side.run, "time", clock) for side in pair],
-        "NFE": [_last(side.run, "nfe/total", short_count) for side in pair],
-        "KL to the reference": [_last(side.run, "kl/reference", number) for side in pair],
     }
+    last: dict[str, tuple[str, Callable[[float], str]]] = {
+        "time": ("time", clock),
+        "NFE": ("nfe/total", short_count),
+        "KL to the reference": ("kl/reference", number),
+    }
+    for name, (metric, write) in last.items():
+        values = [side.run.last(metric) for side in pair]
+        rows[name] = [NONE if value is None else write(value) for value in values]
     kept = [[name, *values] for name, values in rows.items() if {*values} != {NONE}]
     return TextTable(["", *HEADS], kept)
-
-
-def _last(run: RunRecord, name: str, write: Callable[[float], str]) -> str:
-    series = run.series.get(name)
-    return NONE if series is None else write(float(series[1][-1]))
 
 
 def _responses(pair: Pair) -> TextTable | None:
@@ -249,3 +248,43 @@ def _responses(pair: Pair) -> TextTable | None:
     lines = [[prompt, first[prompt], second[prompt]] for prompt in first if prompt in second]
     heads = ["prompt", *HEADS]
     return TextTable(heads, lines, frozenset(heads)) if lines else None
+
+
+def responses(run: Path) -> list[tuple[str, str, str]]:
+    """A run's first evaluation prompts, its responses before training, and those at the end."""
+    kept = sorted((RunFolder(run).samples / "strip").glob("*.json"))
+    try:
+        moments = [read_json(path, list[str]) for path in (kept[0], kept[-1])]
+        prompts = Scores.load(RunFolder(run).evaluation(0)).prompts
+    except (FileError, FileNotFoundError, IndexError):
+        return []
+    return [*zip(prompts, *moments, strict=False)]
+
+
+def draw_prompt_grid(
+    runs: Sequence[tuple[str, Path]],
+    prompts: Sequence[str],
+    path: Path,
+    scores: Sequence[Sequence[float]] | None = None,
+) -> Path | None:
+    """Write a PNG with a row for each prompt and a column for each named run.
+
+    It shows the last images that each run kept, and below them their scores, a list for each run;
+    None where one kept none.
+    """
+    columns = [last_images(run) for _, run in runs]
+    count = min(len(prompts), *map(len, columns))
+    rows = dict(readable_rows([column[row] for column in columns] for row in range(count)))
+    if not rows:
+        return None
+    below = None if scores is None else [[run[row] for run in scores] for row in rows]
+    shown = [prompts[row] for row in rows]
+    strip([*rows.values()], shown, [name for name, _ in runs], path, scores=below)
+    return path
+
+
+def last_images(run: Path) -> list[Path]:
+    """The images that a run kept of its last evaluation, in the order of the prompts."""
+    kept = kept_images(RunFolder(run).samples)
+    last = max((iteration for iteration, _ in kept), default=0)
+    return [kept[key] for key in sorted(kept) if key[0] == last][:_ROWS]

@@ -1,10 +1,11 @@
-"""Numbers of runs in the table's columns, and training curves of rows with 95 % intervals."""
+"""Numbers of runs in the table's columns, what is better of them, and training curves of rows."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import Any
+from itertools import product
+from typing import Any, Literal
 
 import numpy as np
 
@@ -95,6 +96,43 @@ def best_iteration(run: RunRecord, columns: Iterable[Column]) -> int | None:
     return None
 
 
+Better = Literal["higher", "lower", "neither"]
+
+
+def scores_of(runs: Sequence[RunRecord]) -> list[str]:
+    """The evaluation scores that all runs have."""
+    first = [name for name in runs[0].series if name.startswith("eval/") and name.endswith("/mean")]
+    shared = [name for name in first if all(name in run.series for run in runs)]
+    return [name.removeprefix("eval/").removesuffix("/mean") for name in shared]
+
+
+def declared(score: str, runs: Sequence[RunRecord]) -> Better:
+    """What is better of a score: as all runs say it; unknown scores are not judged.
+
+    Runs of earlier versions say nothing: their first score trains, so higher is better.
+    """
+    trained = {True: "higher", False: None}
+    said = {
+        run.better.get(score) if run.better else trained[scores_of([run])[:1] == [score]]
+        for run in runs
+    }
+    if said == {"higher"}:
+        return "higher"
+    return "lower" if said == {"lower"} else "neither"
+
+
+def resolved(column: Column, runs: Sequence[RunRecord]) -> Column:
+    """The column with what is better of it where that is left to the rewards (`declared`)."""
+    if column.better != "declared":
+        return column
+    kind, _, score = column.measure.partition("/")
+    if kind in ("last", "max"):  # of a score in training; else of no score
+        reward = re.fullmatch(r"reward/(.*)/mean", score)
+        score = reward[1] if reward else ""
+    having = [run for run in runs if f"eval/{score}/mean" in run.series]
+    return replace(column, better=declared(score, having) if having else "neither")
+
+
 MOST_POINTS = 200
 _REWARDS = 2
 _SCORE = re.compile(r"eval/(.+)/mean")
@@ -113,9 +151,12 @@ def curves(groups: Sequence[Group], columns: Sequence[Column]) -> list[Curve]:
         metric = column.measure.partition("/")[2]
         readers.setdefault((metric, column.scale), []).append(column)
     titled = [own[0] if len(own) == 1 else replace(own[0], label="") for own in readers.values()]
-    column_curves = [
-        curve for column in titled for group in trained if (curve := _column_curve(group, column))
-    ]
+    column_curves = []
+    for column, group in product(titled, trained):
+        metric = next((m for run in group.runs if (m := metric_of(run, column))), "")
+        row = group.name, column.label, column.scale, group.claimed.get(column.name)
+        if curve := averaged(group.runs, metric, *row):
+            column_curves.append(curve)
     shown = {curve.metric for curve in column_curves}
     # metrics of training that no column reports
     names = dict.fromkeys(name for group in trained for run in group.runs for name in run.series)
@@ -127,14 +168,6 @@ def curves(groups: Sequence[Group], columns: Sequence[Column]) -> list[Curve]:
         for group in trained
         if name not in shown and (curve := averaged(group.runs, name, group.name)) is not None
     ]
-
-
-def _column_curve(group: Group, column: Column) -> Curve | None:
-    metric = next((m for run in group.runs if (m := metric_of(run, column))), None)
-    if metric is None:
-        return None
-    paper = group.claimed.get(column.name)
-    return averaged(group.runs, metric, group.name, column.label, column.scale, paper)
 
 
 def averaged(

@@ -1,7 +1,7 @@
 """The configuration keys in which the rows of a table differ."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ def flat(config: Config) -> dict[str, str]:
     if kept.get("begin_from"):
         # without the seed: runs of other seeds began with the checkpoint of theirs
         kept["begin_from"] = re.sub(r"-s\d+$", "", Path(str(kept["begin_from"])).name)
-    return {key: shown(v) for key, v in _leaves("", kept) if not _has_no_effect(key)}
+    return {key: shown(v) for key, v in _leaves("", kept) if not _is_in(key, WITHOUT_EFFECT)}
 
 
 Typed = frozenset[str] | None
@@ -57,12 +57,14 @@ def distinct(
         choices.pop("experiment", None)  # a bundle of choices, which are listed themselves
     options = [*zip(*roots.values(), strict=True)] or [()] * len(filled)
     differing = {g: v for g, v in choices.items() if g in roots or _differ(v, options)}
+    # choosing a group's option is not typing its keys
+    groups = {group for row in filled for config in row for group in config.get("choices", {})}
     flats = [[flat(config) for config in row] for row in filled]
     for key in dict.fromkeys(key for row in flats for config in row for key in config):
         values = [_values(key, row) for row in flats]
         own = choices.get(key.partition(".")[0], [""] * len(filled))
         same_options = [*zip(options, own, strict=True)]
-        is_typed = len({*values}) > 1 and known is not None and _is_typed(key, known, filled)
+        is_typed = len({*values}) > 1 and known is not None and _is_in(key, known - groups)
         if key not in differing and (is_typed or _differ(values, same_options)):
             differing[key] = values
     return {key: _with_gaps(rows, values) for key, values in differing.items()}
@@ -96,10 +98,9 @@ def union(typed: Sequence[Typed]) -> Typed:
     return frozenset().union(*known) if len(known) == len(typed) else None
 
 
-def _is_typed(key: str, typed: frozenset[str], rows: Sequence[Sequence[Config]]) -> bool:
-    """Whether a key, or a mapping that holds it, was typed; choosing its group's option is not."""
-    groups = {group for row in rows for config in row for group in config.get("choices", {})}
-    return any(key == word or key.startswith(f"{word}.") for word in typed - groups)
+def _is_in(key: str, chosen: Iterable[str]) -> bool:
+    """Whether a key, or a mapping that holds it, is among the chosen ones."""
+    return any(key == word or key.startswith(f"{word}.") for word in chosen)
 
 
 def _values(key: str, configs: Sequence[Mapping[str, Any]]) -> str:
@@ -120,10 +121,6 @@ def _with_gaps(rows: Sequence[Sequence[Config]], values: Sequence[str]) -> list[
     """A value for each row: `values` skips the rows without configurations."""
     rest = iter(values)
     return [next(rest) if row else ABSENT_VALUE for row in rows]
-
-
-def _has_no_effect(key: str) -> bool:
-    return any(key == hidden or key.startswith(f"{hidden}.") for hidden in WITHOUT_EFFECT)
 
 
 def _leaves(prefix: str, node: Mapping[str, Any]) -> Iterator[tuple[str, object]]:

@@ -11,8 +11,7 @@ from pathlib import Path
 from rlfactory.config.problems import PlanError, Problem, closest
 from rlfactory.report.build_report import build_report
 from rlfactory.report.claims import claim_results
-from rlfactory.report.curves import metrics_of
-from rlfactory.report.directions import declared, scores_of
+from rlfactory.report.curves import declared, metrics_of, scores_of
 from rlfactory.report.group import Group, Member, groups_of_runs, groups_of_table, read_member
 from rlfactory.report.leaderboard import entries_of
 from rlfactory.report.read import DAMAGED, RunRecord, read_run
@@ -132,22 +131,14 @@ def _columns(runs: Sequence[RunRecord]) -> list[Column]:
     for name in scores_of(runs):
         by_set.setdefault(name.rpartition("/")[0], []).append(name)
 
-    def after(score: str) -> Column:
-        return Column(score, _label(score), f"eval/{score}", declared(score, runs))
-
-    scores = [
-        column
-        for prompt_set, names in by_set.items()
-        for column in (_before(prompt_set, names[0]), *(after(name) for name in names))
-    ]
+    scores = []
+    for prompt_set, names in by_set.items():
+        before, first = f"{prompt_set}/before".lstrip("/"), names[0]
+        scores.append(Column(before, f"{_label(first)} before", f"before/{first}", "neither"))
+        scores += [Column(n, _label(n), f"eval/{n}", declared(n, runs)) for n in names]
     others = {"diversity": "diversity", "kl": "KL a token"}
     known = [name for name in others if any(f"eval/{name}" in run.series for run in runs)]
     return [*scores, *(Column(n, others[n], f"eval/{n}", "neither") for n in known)]
-
-
-def _before(prompt_set: str, score: str) -> Column:
-    name = f"{prompt_set}/before" if prompt_set else "before"
-    return Column(name, f"{_label(score)} before", f"before/{score}", "neither")
 
 
 def _label(score: str) -> str:

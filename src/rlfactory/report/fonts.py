@@ -19,14 +19,8 @@ if TYPE_CHECKING:
 FALLBACKS = (
     *("NotoSansCJK", "NotoSansSC", "SourceHanSans", "wqy-", "DroidSansFallback", "PingFang"),
     *("Hiragino Sans GB", "msyh", "simsun", "Arial Unicode", "NotoSans-", "NotoEmoji-", "Symbola"),
-    *(
-        "NotoSansArabic",
-        "NotoSansHebrew",
-        "NotoSansDevanagari",
-        "NotoSansThai",
-        "seguisym",
-        "FreeSans",
-    ),
+    *("NotoSansArabic", "NotoSansHebrew", "NotoSansDevanagari", "NotoSansThai"),
+    *("seguisym", "FreeSans"),
 )
 """The beginnings of the names of font files with letters that DejaVu Sans lacks."""
 MARK = "[?]"
@@ -105,13 +99,9 @@ def system_fonts() -> list[str]:
     from matplotlib.font_manager import findSystemFonts
 
     names = {path: Path(path).name for path in sorted(findSystemFonts())}
-    chosen = []
-    for beginning in FALLBACKS:
-        found = [
-            p for p, name in names.items() if name.startswith(beginning) and "Bold" not in name
-        ]
-        chosen += found[:1]
-    return chosen
+    regular = {path: name for path, name in names.items() if "Bold" not in name}
+    having = ([p for p, name in regular.items() if name.startswith(own)] for own in FALLBACKS)
+    return [path for found in having for path in found[:1]]
 
 
 @cache

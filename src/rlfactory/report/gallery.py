@@ -248,12 +248,7 @@ class TextGallery(Gallery):
 
 
 def gallery(
-    media: Media,
-    folder: Path,
-    main: str,
-    good: float | None,
-    count: int,
-    seed: int = 0,
+    media: Media, folder: Path, main: str, good: float | None, count: int, seed: int = 0
 ) -> Gallery:
     """The gallery of a kind of samples; arguments as for `Gallery`."""
     kinds = {"images": ImageGallery, "videos": VideoGallery, "texts": TextGallery}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlfactory.report.differences import ABSENT_VALUE, Typed, distinct, flat, shown, union
+from rlfactory.report.differences import ABSENT_VALUE, distinct, flat, shown, union
 from rlfactory.report.read import ABSENT, DAMAGED, Damaged, RunRecord
 from rlfactory.sweep.table import Job, Row, Table
 
@@ -154,15 +154,12 @@ def groups_of_runs(members: Iterable[Member]) -> list[Group]:
         by_config.setdefault(repr(sorted(config.items())), []).append(member)
     rows = [*by_config.values()]
     configs = [row[0].run.config if row[0].run is not None else {} for row in rows]
-    typed = [_typed(row) for row, config in zip(rows, configs, strict=True) if config]
+    # the keys that were typed for any of a row's runs; None where that is unknown of one
+    read = [row for row, config in zip(rows, configs, strict=True) if config]
+    typed = [union([m.run.typed for m in row if m.run is not None]) for row in read]
     differences = distinct([[config] for config in configs if config], typed)
     names = _names(rows, differences, None not in typed)
     return [Group(name, row) for name, row in zip(names, rows, strict=True)]
-
-
-def _typed(members: Sequence[Member]) -> Typed:
-    """The keys that were typed for any of a row's runs; None where that is unknown of one."""
-    return union([member.run.typed for member in members if member.run is not None])
 
 
 def _names(

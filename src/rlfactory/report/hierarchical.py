@@ -85,14 +85,10 @@ def difference(
     drawn = np.zeros(resamples)
     for sign, values, side in zip(signs, scored, sides, strict=False):
         drawn += sign * _resampled(values, _is_shared(side), slots, rng)
-    error = _unbiased(float(np.std(drawn, ddof=1)), len(kept))
+    # without the bootstrap's bias: the variance of n draws lacks 1 / n
+    error = float(np.std(drawn, ddof=1)) * float(np.sqrt(len(kept) / (len(kept) - 1)))
     size = max(float(np.abs(v).max()) for side in scored for v in side)
     return MeanDifference(value, 0.0 if error <= _ROUNDING * size else error, len(kept), fewest)
-
-
-def _unbiased(error: float, seeds: int) -> float:
-    """The standard error without the bootstrap's bias: the variance of n draws lacks 1 / n."""
-    return error * float(np.sqrt(seeds / (seeds - 1)))
 
 
 def _is_shared(side: Sequence[SeedScores]) -> bool:

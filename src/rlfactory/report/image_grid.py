@@ -71,11 +71,6 @@ def _fit(row: str, face: Face, width: int) -> str:
     return row.rstrip() + "…"
 
 
-def line_height(face: Face) -> int:
-    """Pixels from one line of text to the next."""
-    return round(1.3 * face.size)
-
-
 class _Sheet:
     """A white page with a title above and a note below, on which tiles and texts are drawn.
 
@@ -92,7 +87,7 @@ class _Sheet:
     ) -> None:
         size = max(14, tile_width // 13)
         self.text, self.bold = Face(size), Face(size, bold=True)
-        self.line = line_height(self.text)
+        self.line = round(1.3 * size)  # pixels from one line of text to the next
         self.title, self.good, self.full_text, self.note = title, good, full_text, ""
         self.head = _MARGIN if title is None else _MARGIN + round(2.4 * size)
 
@@ -169,7 +164,6 @@ def grid(
 
     The others are those of `_Sheet`.
     """
-    _same_length(len(images), captions=captions, scores=scores)
     tiles = [tile(image) for image in images]
     width, height = tiles[0].size
     sheet = _Sheet(width, title, good, full_text)
@@ -207,9 +201,6 @@ def strip(
 
     Scores stand below the images, None for an image without one; the others as in `grid`.
     """
-    _same_length(len(rows), row_labels=row_labels, scores=scores)
-    for row in rows:
-        _same_length(len(row), column_labels=column_labels)
     tiles = [[tile(image) for image in row] for row in rows]
     width = max(image.width for row in tiles for image in row)
     height = max(image.height for row in tiles for image in row)
@@ -253,7 +244,6 @@ def pairs(
 
     Scores are those before and after; the others as in `grid`.
     """
-    _same_length(len(before), after=after, captions=captions, scores=scores)
     tiles = [(tile(old), tile(new)) for old, new in zip(before, after, strict=True)]
     width, height = tiles[0][0].size
     sheet = _Sheet(width, title, good, full_text)
@@ -277,11 +267,3 @@ def pairs(
         old, new = scores[i]
         sheet.write_score(sheet.write(lines, (x, y)), new, f"{number(old)} → {number(new)}")
     sheet.save(path)
-
-
-def _same_length(count: int, **others: Sequence[object] | None) -> None:
-    for name, other in others.items():
-        if other is not None and len(other) != count:
-            raise ValueError(f"{name} has {len(other)} entries instead of {count}")
-    if count == 0:
-        raise ValueError("no images to draw")

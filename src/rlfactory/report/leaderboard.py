@@ -8,20 +8,19 @@ profile, with bootstrap intervals that resample the runs of each task.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlfactory.report.curves import before, mean_curve, measured_over_stages
-from rlfactory.report.directions import resolved
+from rlfactory.report.curves import before, mean_curve, measured_over_stages, resolved
 from rlfactory.report.group import Group, Member
 from rlfactory.report.plot import panel_grid, saved_figure
 from rlfactory.report.read import RunRecord
 from rlfactory.report.report import Curve, Entry
-from rlfactory.report.row_curves import row_style, short
+from rlfactory.report.row_curves import by_metric, draw_line, row_legend, row_style, short
 from rlfactory.report.statistics import (
     MIN_RUNS,
     Array,
@@ -31,7 +30,7 @@ from rlfactory.report.statistics import (
     probability_of_improvement,
     stratified_bootstrap,
 )
-from rlfactory.report.table import NONE, TextTable
+from rlfactory.report.table import NONE, TextTable, joined
 from rlfactory.run.atomic_write import write_text
 from rlfactory.sweep.table import Column, Row, Table
 from rlfactory.utils.data_files import read_json
@@ -190,20 +189,16 @@ def leaderboard_table(entries: Sequence[Entry]) -> TextTable | None:
         [
             place.method,
             f"{place.iqm:.3f}",
-            _ends(place.interval, 3),
+            joined(place.interval or (), ".3f"),
             *(f"{place.by_task[t]:.3f}" if t in place.by_task else NONE for t in tasks),
             str(place.runs),
-            NONE if place.better is None else f"{place.better:.2f}",
-            _ends(place.better_interval, 2),
+            joined([place.better], ".2f"),
+            joined(place.better_interval or (), ".2f"),
         ]
         for place in ranking(entries)
     ]
     heads = ["method", "IQM gain", "95 % interval", *tasks, "runs", "P(better)", "95 % interval "]
     return TextTable(heads, lines)
-
-
-def _ends(interval: Interval, digits: int) -> str:
-    return NONE if interval is None else " … ".join(f"{x:.{digits}f}" for x in interval)
 
 
 def write_entries(entries: Sequence[Entry], path: Path) -> Path:
@@ -219,68 +214,55 @@ def read_entries(path: Path) -> list[Entry]:
     return [Entry(**row) for row in rows]
 
 
-Styles = Mapping[str, Mapping[str, Any]]
-"""The colour and the dashes of each method, as matplotlib's lines take them."""
-
-
 def draw_leaderboard(entries: Sequence[Entry], path: Path) -> Path:
     """Draw a panel of gains, one of performance profiles, and one of training for each task."""
     places = ranking(entries)
-    drawn = [row_style(number) for number in range(len(places))]
-    styles: Styles = {
-        place.method: {"color": colour, "linestyle": dashes}
-        for place, (colour, dashes, _) in zip(places, drawn, strict=True)
-    }
-    by_task: dict[str, list[Curve]] = {}
-    for curve in efficiency(entries):
-        by_task.setdefault(curve.label, []).append(curve)
+    methods = [place.method for place in places]
     panels = [
-        partial(_draw_gains, places=places, styles=styles),
-        partial(_draw_profiles, entries=entries, styles=styles),
-        *(partial(_draw_efficiency, curves=own, styles=styles) for own in by_task.values()),
+        partial(_draw_gains, places=places),
+        partial(_draw_profiles, entries=entries, methods=methods),
+        *(
+            partial(_draw_efficiency, curves=c, methods=methods)
+            for c in by_metric(efficiency(entries))
+        ),
     ]
     columns, lines = panel_grid(len(panels))
-    from matplotlib.lines import Line2D
-
     with saved_figure((max(4.3 * columns, 6.0), 3.2 * lines + 0.5), path) as figure:
         every = figure.subplots(lines, columns, squeeze=False).ravel()
         for axes, draw in zip(every, panels, strict=False):
             draw(axes)
         for axes in every[len(panels) :]:
             axes.set_axis_off()
-        handles = [Line2D([], [], **style) for style in styles.values()]
-        names = [short(method, 24) for method in styles]
-        figure.legend(handles, names, loc="outside lower left", ncols=min(len(names), 4))
+        row_legend(figure, methods, min(len(methods), 4), longest=24, markersize=0)
     return path
 
 
-def _draw_gains(axes: "Axes", places: Sequence[Place], styles: Styles) -> None:
-    for height, place in enumerate(reversed(places)):
-        style = styles[place.method]
-        axes.plot(place.iqm, height, "o", color=style["color"])
+def _draw_gains(axes: "Axes", places: Sequence[Place]) -> None:
+    heights = range(len(places))[::-1]
+    for number, (height, place) in enumerate(zip(heights, places, strict=True)):
+        colour, dashes, _ = row_style(number)
+        axes.plot(place.iqm, height, "o", color=colour)
         if place.interval is not None:
-            axes.plot(place.interval, [height, height], **style)
-    axes.set_yticks(range(len(places)), [short(p.method, 24) for p in reversed(places)])
+            axes.plot(place.interval, [height, height], color=colour, linestyle=dashes)
+    axes.set_yticks(heights, [short(place.method, 24) for place in places])
     axes.set_xlabel("gain")
     axes.set_title("Interquartile mean gain, 95 % interval")
 
 
-def _draw_profiles(axes: "Axes", entries: Sequence[Entry], styles: Styles) -> None:
+def _draw_profiles(axes: "Axes", entries: Sequence[Entry], methods: Sequence[str]) -> None:
     thresholds = thresholds_of(entries)
-    for method, style in styles.items():
+    for number, method in enumerate(methods):
+        colour, dashes, _ = row_style(number)
         shares = profile(gains(entries, method).values(), thresholds)
-        axes.plot(thresholds, shares, **style)
+        axes.plot(thresholds, shares, color=colour, linestyle=dashes)
     axes.set_xlabel("gain")
     axes.set_title("Share of runs above a gain")
 
 
-def _draw_efficiency(axes: "Axes", curves: Sequence[Curve], styles: Styles) -> None:
+def _draw_efficiency(axes: "Axes", curves: Sequence[Curve], methods: Sequence[str]) -> None:
     for curve in curves:
-        thousands = [x / 1000 for x in curve.x]
-        style = styles[curve.row]
-        axes.plot(thousands, curve.mean, **style)
-        band = axes.fill_between(thousands, curve.low, curve.high, color=style["color"])
-        band.set(alpha=0.12, linewidth=0)
+        thousands = replace(curve, x=[x / 1000 for x in curve.x])
+        draw_line(axes, thousands, methods.index(curve.row))
     axes.set_xlabel("thousand forward passes")
     axes.set_ylabel("training reward, 95 % interval")
     axes.set_title(short(curves[0].label))

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from markupsafe import Markup
 
 from rlfactory.run.atomic_write import new_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.container import ErrorbarContainer
     from matplotlib.figure import Figure
 
 COLORS = (
@@ -144,6 +146,20 @@ def add_panels(
             axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
         axes.ticklabel_format(useOffset=False, axis="y")
         axes.set_xlim(*limits)
+
+
+def draw_dots(
+    axes: "Axes",
+    x: Sequence[float],
+    mean: Sequence[float],
+    ends: tuple[Sequence[float], Sequence[float]] | None = None,
+    **style: Any,
+) -> "ErrorbarContainer":
+    """Draw markers with their intervals, given by their lower and upper ends, as error bars."""
+    reach = None
+    if ends is not None:
+        reach = np.maximum([np.subtract(mean, ends[0]), np.subtract(ends[1], mean)], 0)
+    return axes.errorbar(x, mean, yerr=reach, **style)
 
 
 def panel_rows(count: int, columns: int = COLUMNS) -> list[int]:

@@ -4,6 +4,7 @@ import ast
 import math
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,10 @@ class RunRecord:
         """The seed in its configuration."""
         return int(self.config.get("seed", 0))
 
+    def last(self, name: str) -> float | None:
+        """A metric's last value; None where it was not measured."""
+        return float(self.series[name][1][-1]) if name in self.series else None
+
     @property
     def media(self) -> Media | None:
         """The kind of its samples, by the files in its folder; None if there are none."""
@@ -78,9 +83,12 @@ def read_run(path: Path, wanted: Iterable[str] = ()) -> RunRecord:
         Damaged: a file is missing, unreadable or half-written.
     """
     folder = RunFolder(path)
-    status = _status(folder)
-    config = _config(folder.config)
-    records = _metrics(folder.metrics)
+    try:
+        status = folder.read_status() if folder.status.exists() else "no STATUS"
+        config = _config(folder.config)
+        records = read(folder.metrics) if folder.metrics.exists() else []
+    except (FileError, RunFolderError) as error:
+        raise Damaged(str(error)) from error
     if status == "done" and not records:
         raise Damaged("it is done, but has no metrics.jsonl")
     series = _series(records, {*wanted, *ALWAYS})
@@ -110,31 +118,16 @@ def prompt_scores(run: RunRecord, score: str, iteration: int) -> tuple[list[str]
     return scores.prompts[: len(values)], values
 
 
-def _status(folder: RunFolder) -> str:
-    """The word in STATUS; Damaged where it is no such word."""
-    if not folder.status.exists():
-        return "no STATUS"
-    try:
-        return folder.read_status()
-    except RunFolderError as error:
-        raise Damaged(str(error)) from error
-
-
 def _directions(folder: RunFolder) -> dict[str, str]:
     """What is better of the scores of the first evaluation, and of those of prompt sets by
     `SET/SCORE`; empty where that does not say it.
     """
-    known = _declared(folder)
-    for name, of_set in folder.evaluated_sets().items():
-        known |= {f"{name}/{score}": better for score, better in _declared(of_set).items()}
+    known: dict[str, str] = {}
+    for prefix, of_set in {"": folder, **folder.evaluated_sets()}.items():
+        with suppress(FileError, FileNotFoundError):
+            better = Scores.load(of_set.evaluation(0)).better
+            known |= {f"{prefix}/{name}".lstrip("/"): word for name, word in better.items()}
     return known
-
-
-def _declared(folder: RunFolder) -> dict[str, str]:
-    try:
-        return Scores.load(folder.evaluation(0)).better
-    except (FileError, FileNotFoundError):
-        return {}
 
 
 def _config(path: Path) -> Mapping[str, Any]:
@@ -142,20 +135,11 @@ def _config(path: Path) -> Mapping[str, Any]:
         config = read_frozen(path)
     except FileNotFoundError:
         raise Damaged("config.yaml is missing") from None
-    except FileError as error:
-        raise Damaged(str(error)) from error
     kinds = {"iterations": int, "seed": int}
     wrong = (mismatch(config[key], kind, key) for key, kind in kinds.items() if key in config)
     if problem := next(filter(None, wrong), ""):
         raise Damaged(f"config.yaml: {problem}")
     return config
-
-
-def _metrics(path: Path) -> list[Record]:
-    try:
-        return read(path) if path.exists() else []
-    except FileError as error:
-        raise Damaged(str(error)) from error
 
 
 def _series(records: Sequence[Record], wanted: Collection[str]) -> dict[str, Series]:
@@ -170,13 +154,8 @@ def _series(records: Sequence[Record], wanted: Collection[str]) -> dict[str, Ser
             is_read = is_reward or name.startswith("eval/") or name in wanted
             if is_read and value is not None and math.isfinite(value):
                 columns.setdefault(name, {})[record["iteration"] or 0] = value
-    ordered = {name: sorted(values.items()) for name, values in columns.items()}
-    return {name: _arrays(points) for name, points in ordered.items()}
-
-
-def _arrays(points: Sequence[tuple[float, float]]) -> Series:
-    x, y = ([point[i] for point in points] for i in (0, 1))
-    return np.array(x, dtype=np.float64), np.array(y, dtype=np.float64)
+    points = {name: np.array(sorted(of.items()), dtype=np.float64) for name, of in columns.items()}
+    return {name: (pairs[:, 0], pairs[:, 1]) for name, pairs in points.items()}
 
 
 def typed_keys(folder: RunFolder) -> frozenset[str] | None:

@@ -22,6 +22,7 @@ from rlfactory.report.plot import (
     COLORS,
     Plot,
     add_panels,
+    draw_dots,
     panel_grid,
     placed_panel,
     saved_figure,
@@ -61,7 +62,7 @@ def draw_report(curves: Sequence[Curve], folder: Path) -> list[Path]:
     paths = [folder / f"{FILE}.png", folder / f"{FILE}.svg"]
     with saved_figure((width, 3.0 * lines + legend_height), *paths) as figure:
         add_panels(figure, [partial(draw_panel, panel=panel, rows=rows) for panel in panels])
-        _legend(figure, rows, legend_columns)
+        row_legend(figure, rows, legend_columns)
     return paths
 
 
@@ -104,7 +105,7 @@ def draw_panel(
         number = rows.index(curve.row)
         has_interval = curve.high != curve.mean and _has_intervals(panel)
         gid = f"row-{number}" if tag_rows else None
-        draw = _draw_dots if is_sparse(curve) else _draw_line
+        draw = _draw_dots if is_sparse(curve) else draw_line
         draw(axes, replace(curve, x=[x + offset for x in curve.x]), number, has_interval, gid)
     for paper in _papers(panel):
         claiming = [rows.index(c.row) for c in panel if c.paper == paper]
@@ -126,25 +127,17 @@ def _draw_dots(
     axes: "Axes", curve: Curve, number: int, has_interval: bool, gid: str | None
 ) -> None:
     colour, _, marker = row_style(number)
-    low = [mean - low for mean, low in zip(curve.mean, curve.low, strict=True)]
-    high = [high - mean for mean, high in zip(curve.mean, curve.high, strict=True)]
-    bars = axes.errorbar(
-        curve.x,
-        curve.mean,
-        yerr=[low, high] if has_interval else None,
-        fmt=marker,
-        color=colour,
-        markersize=4,
-        capsize=2,
-        elinewidth=1.2,
-    )
+    ends = (curve.low, curve.high) if has_interval else None
+    style = {"fmt": marker, "color": colour, "markersize": 4, "capsize": 2, "elinewidth": 1.2}
+    bars = draw_dots(axes, curve.x, curve.mean, ends, **style)
     for artist in bars.get_children():
         artist.set_gid(gid)
 
 
-def _draw_line(
-    axes: "Axes", curve: Curve, number: int, has_interval: bool, gid: str | None
+def draw_line(
+    axes: "Axes", curve: Curve, number: int, has_interval: bool = True, gid: str | None = None
 ) -> None:
+    """Draw a curve as that of row `number`, with its interval as a band."""
     colour, dashes, marker = row_style(number)
     (line,) = axes.plot(curve.x, curve.mean, color=colour, linestyle=dashes, gid=gid)
     if curve.metric.startswith("eval/"):
@@ -214,16 +207,19 @@ def _legend_columns(rows: Sequence[str], width: float) -> int:
     return min(max(int(_LETTERS * width) // longest, 1), _LEGEND_COLUMNS)
 
 
-def _legend(figure: "Figure", rows: Sequence[str], columns: int) -> None:
+def row_legend(
+    figure: "Figure", rows: Sequence[str], columns: int, longest: int = 80, markersize: float = 4
+) -> None:
+    """Draw a legend of the rows below the panels."""
     from matplotlib.lines import Line2D
 
     styles = [row_style(number) for number in range(len(rows))]
     handles = [
-        Line2D([], [], color=colour, linestyle=dashes, marker=marker, markersize=4)
+        Line2D([], [], color=colour, linestyle=dashes, marker=marker, markersize=markersize)
         for colour, dashes, marker in styles
     ]
     where = {"loc": "outside lower left", "ncols": columns}
-    figure.legend(handles, [short(row) for row in rows], **where)
+    figure.legend(handles, [short(row, longest) for row in rows], **where)
 
 
 def short(name: str, longest: int = 80) -> str:

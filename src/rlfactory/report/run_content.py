@@ -54,7 +54,17 @@ class RunContent:
     @property
     def links(self) -> list[tuple[str, str]]:
         """The other files that are there now, by what they are, relative to the folder."""
-        return _links(self.folder)
+        folder = self.folder
+        files = [
+            *((name, path) for name, path in results(folder) if path != folder.page),
+            ("configuration", folder.config),
+            ("metrics of each iteration", folder.metrics),
+            ("scores of the evaluations", folder.evaluations),
+            ("inside the network", folder.inspection / "inspect.html"),
+            ("log", folder.log),
+        ]
+        found = [(n, p.relative_to(folder.path).as_posix()) for n, p in files if p.exists()]
+        return [("summary", folder.summary.name), *found]  # it is written after the page
 
 
 @dataclass(frozen=True)
@@ -96,7 +106,9 @@ def run_content(
         after=after,
         table=changes(before, after) if before and after and is_paired else {},
         sets={
-            name: SetContent(evaluation_label(first.separate), first, _changes(first, last))
+            name: SetContent(
+                evaluation_label(first.separate), first, changes(first, last) if last else {}
+            )
             for name, (first, last) in set_pairs(sets).items()
         },
         kinds=kinds,
@@ -105,10 +117,6 @@ def run_content(
         advice=_advice(folder) if advice is None else [*advice],
         texts=_texts(folder),
     )
-
-
-def _changes(before: Scores, after: Scores | None) -> dict[str, dict[str, Change]]:
-    return {} if after is None else changes(before, after)
 
 
 def read_yaml(path: Path) -> Mapping[str, Any]:
@@ -176,16 +184,3 @@ def _texts(folder: RunFolder) -> dict[str, str]:
         "Plan": folder.plan,
     }
     return {title: text for title, path in files.items() if (text := read_shown(path).rstrip())}
-
-
-def _links(folder: RunFolder) -> list[tuple[str, str]]:
-    files = [
-        *((name, path) for name, path in results(folder) if path != folder.page),
-        ("configuration", folder.config),
-        ("metrics of each iteration", folder.metrics),
-        ("scores of the evaluations", folder.evaluations),
-        ("inside the network", folder.inspection / "inspect.html"),
-        ("log", folder.log),
-    ]
-    found = [(n, p.relative_to(folder.path).as_posix()) for n, p in files if p.exists()]
-    return [("summary", folder.summary.name), *found]  # it is written after the page

@@ -18,6 +18,7 @@ from rlfactory.report.plot import (
     Panel,
     Plot,
     add_panels,
+    draw_dots,
     panel_grid,
     placed_panel,
     saved_figure,
@@ -225,19 +226,11 @@ def _draw_evaluations(
     x, y = series
     if not x:
         return
-    reach = [[m - low for m, (low, _) in zip(y, ends)], [high - m for m, (_, high) in zip(y, ends)]]  # noqa: B905
-    has_interval = any(map(any, reach))
-    axes.errorbar(
-        x,
-        y,
-        yerr=[[max(r, 0.0) for r in side] for side in reach] if has_interval else None,
-        fmt="o",
-        color=_ORANGE,
-        markersize=5,
-        capsize=2.5,
-        elinewidth=1.3,
-        label=f"{label}, 95 % interval" if has_interval else label,
-    )
+    low, high = zip(*ends, strict=True) if ends else (y, y)
+    has_interval = [*low] != y or [*high] != y
+    label = f"{label}, 95 % interval" if has_interval else label
+    style = {"fmt": "o", "color": _ORANGE, "markersize": 5, "capsize": 2.5, "elinewidth": 1.3}
+    draw_dots(axes, x, y, (low, high) if has_interval else None, label=label, **style)
 
 
 def _legend(axes: "Axes") -> None:

@@ -59,11 +59,17 @@ def evaluated(folder: RunFolder) -> list[int]:
     return sorted(int(stem) for stem in stems if stem.isdecimal())
 
 
+def _table(folder: RunFolder, iteration: int) -> SampleTable | None:
+    """An evaluation's table of samples; None where it can't be read."""
+    try:
+        return SampleTable.load(folder.samples / f"eval_{iteration:06d}.json")
+    except (FileError, FileNotFoundError):
+        return None
+
+
 def samples_at(folder: RunFolder, iteration: int, main: str) -> list[tuple[str, Sample]]:
     """Prompt and sample of each row of an evaluation's table; none where it can't be read."""
-    try:
-        table = SampleTable.load(folder.samples / f"eval_{iteration:06d}.json")
-    except (FileError, FileNotFoundError):
+    if (table := _table(folder, iteration)) is None:
         return []
     place = {name: number for number, name in enumerate(table.columns)}
     found = []
@@ -113,9 +119,6 @@ def main_score(folder: RunFolder) -> str:
     without one.
     """
     for iteration in evaluated(folder):
-        try:
-            table = SampleTable.load(folder.samples / f"eval_{iteration:06d}.json")
-        except (FileError, FileNotFoundError):
-            continue
-        return next((name for name in table.columns if name not in ("prompt", "response")), "")
+        if table := _table(folder, iteration):
+            return next((name for name in table.columns if name not in ("prompt", "response")), "")
     return next((name for s in read_evaluations(folder).values() for name in s.values), "")

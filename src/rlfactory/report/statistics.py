@@ -22,7 +22,6 @@ RESAMPLES = 2000
 MIN_RUNS = 3
 """Runs below which a bootstrap over seeds only repeats the values, so that none is shown."""
 _DRAWN_RESAMPLES = 1000
-_MAX_INDICES = 1 << 21  # indices drawn at once, so that memory stays at about 30 MB
 _MAX_DIFFERENCES = 1 << 20  # differences held at once, so that memory stays at about 10 MB
 
 
@@ -48,11 +47,14 @@ def bootstrap_interval(
 ) -> tuple[float, float]:
     """Percentile interval of the mean of `[N]` values, NaN dropped; (NaN, NaN) below two values."""
     data = np.asarray(values, dtype=np.float64)
-    data = data[~np.isnan(data)]
-    if len(data) < 2:
-        return float("nan"), float("nan")
-    means = _resampled_means(data, resamples, np.random.default_rng(seed))
-    return _percentile_interval(means, confidence)
+    interval = stratified_bootstrap(
+        [data[~np.isnan(data)]],
+        lambda samples: samples[0].mean(-1),
+        confidence=confidence,
+        resamples=resamples,
+        seed=seed,
+    )
+    return interval or (math.nan, math.nan)
 
 
 def drawn_interval(values: ArrayLike, mean: float) -> tuple[float, float]:
@@ -125,7 +127,9 @@ def stratified_bootstrap(
     rows = max(1, _MAX_DIFFERENCES // longest**2)
     counts = [min(rows, resamples - done) for done in range(0, resamples, rows)]
     drawn = np.concatenate([statistic(_resampled(data, count, rng)) for count in counts])
-    return _percentile_interval(drawn, confidence)
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(drawn, [tail, 1 - tail])
+    return float(low), float(high)
 
 
 def interquartile_interval(values: ArrayLike, *, resamples: int = RESAMPLES) -> Interval:
@@ -174,19 +178,6 @@ def _pairs(before: ArrayLike, after: ArrayLike) -> tuple[Array, ...]:
 
 def _mean(values: Array) -> float:
     return float(values.mean()) if len(values) else float("nan")
-
-
-def _percentile_interval(resampled: Array, confidence: float) -> tuple[float, float]:
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(resampled, [tail, 1 - tail])
-    return float(low), float(high)
-
-
-def _resampled_means(data: Array, resamples: int, rng: np.random.Generator) -> Array:
-    rows = max(1, _MAX_INDICES // len(data))
-    counts = [min(rows, resamples - done) for done in range(0, resamples, rows)]
-    means = [data[rng.integers(len(data), size=(n, len(data)))].mean(1) for n in counts]
-    return np.concatenate(means)
 
 
 def _resampled(data: Sequence[Array], count: int, rng: np.random.Generator) -> list[Array]:

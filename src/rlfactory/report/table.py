@@ -48,7 +48,7 @@ def main_table(report: Report) -> TextTable:
         line = [row.name]
         for column in report.columns:
             cell = row.cells[column.name]
-            line += [_number(cell.paper, column)] if column.name in claimed else []
+            line += [joined([cell.paper], f".{column.digits}f")] if column.name in claimed else []
             line += [ours(cell, column)] if column.name in measured else []
         lines.append([*line, *_ends(row), *(row.note for _ in notes)])
     return TextTable([*heads, "n", "steps", "NFE", "status", *notes], lines)
@@ -78,12 +78,14 @@ def category_tables(report: Report) -> dict[str, TextTable]:
 def spread_table(report: Report) -> TextTable | None:
     """Interquartile means with their intervals; None where no row has enough runs."""
     lines = [
-        [row.name, column.label, str(cell.n), *cells]
+        [
+            *(row.name, column.label, str(cell.n)),
+            joined([cell.iqm], f".{column.digits}f"),
+            joined([cell.iqm_low, cell.iqm_high], f".{column.digits}f"),
+        ]
         for row in report.rows
         for column in report.columns
         if (cell := row.cells[column.name]).iqm_low is not None
-        for iqm, *ends in [[_number(x, column) for x in (cell.iqm, cell.iqm_low, cell.iqm_high)]]
-        for cells in [[iqm, " … ".join(ends)]]
     ]
     heads = ["row", "column", "n", "interquartile mean", "95 % interval"]
     return TextTable(heads, lines, frozenset({"column"})) if lines else None
@@ -120,8 +122,10 @@ def differences_by_row(report: Report) -> TextTable | None:
     return TextTable(["row", "differs"], lines, frozenset({"differs"})) if is_news else None
 
 
-def _number(value: float | None, column: Column) -> str:
-    return NONE if value is None else f"{value:.{column.digits}f}"
+def joined(values: Sequence[float | None], form: str) -> str:
+    """A number, or the ends of an interval, in a format; a dash where they are not all known."""
+    known = [format(value, form) for value in values if value is not None]
+    return " … ".join(known) if known and len(known) == len(values) else NONE
 
 
 def _ends(row: ReportRow) -> list[str]:
@@ -151,23 +155,14 @@ def short_count(count: float | None) -> str:
 
 
 def _comparison(comparison: Comparison, column: Column | None) -> list[str]:
-    digits = 3 if column is None else column.digits
-    difference = _signed([comparison.difference], digits)
-    interval = _signed([comparison.low, comparison.high], digits)
-    chance = NONE if comparison.probability is None else f"{comparison.probability:.2f}"
-    ends = [p for p in (comparison.probability_low, comparison.probability_high) if p is not None]
+    signed = f"+.{3 if column is None else column.digits}f"
     return [
         comparison.row,
         comparison.other,
         "all together" if column is None else column.label,
         str(comparison.n) if column else NONE,
-        difference,
-        interval,
-        chance,
-        " … ".join(f"{p:.2f}" for p in ends) or NONE,
+        joined([comparison.difference], signed),
+        joined([comparison.low, comparison.high], signed),
+        joined([comparison.probability], ".2f"),
+        joined([comparison.probability_low, comparison.probability_high], ".2f"),
     ]
-
-
-def _signed(values: Sequence[float | None], digits: int) -> str:
-    known = [f"{value:+.{digits}f}" for value in values if value is not None]
-    return " … ".join(known) if len(known) == len(values) else NONE

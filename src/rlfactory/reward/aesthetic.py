@@ -4,6 +4,7 @@ The head of github.com/christophschuhmann/improved-aesthetic-predictor is an MLP
 1024, 128, 64, 16 and 1 without activations, so it is one affine map.
 """
 
+from collections import OrderedDict
 from collections.abc import Mapping
 
 import torch
@@ -18,22 +19,12 @@ from rlfactory.utils.types import PositiveInt
 WIDTH = 768
 
 
-class AestheticHead(nn.Module):
-    """Ratings `[B]`, mostly between 1 and 10, from embeddings `[B, 768]` of unit length."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = rating_layers(WIDTH)
-
-    def forward(self, embedding: Tensor) -> Tensor:
-        rating: Tensor = self.layers(embedding)
-        return rating[:, 0]
-
-
-def load_head(weights: Mapping[str, Tensor], path: str) -> AestheticHead:
-    """The head in float32 from a state dict; RewardError where its names or shapes do not match."""
+def load_head(weights: Mapping[str, Tensor], path: str) -> nn.Module:
+    """The head in float32 from a state dict: ratings `[B]` from embeddings `[B, 768]` of unit
+    length. RewardError where names or shapes do not match.
+    """
     with torch.device("meta"):
-        head = AestheticHead()
+        head = nn.Sequential(OrderedDict(layers=rating_layers(WIDTH), flat=nn.Flatten(0)))
     shapes = {name: tensor.shape for name, tensor in head.state_dict().items()}
     what = "head of LAION's aesthetic predictor"
     require_shapes(weights, shapes, path=path, key="reward.head", what=what)

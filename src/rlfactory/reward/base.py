@@ -216,11 +216,6 @@ def declared_better(reward: Reward) -> Mapping[str, Direction]:
     return reward.better
 
 
-def opposite(direction: Direction) -> Direction:
-    """Lower for higher, and higher for lower."""
-    return "lower" if direction == "higher" else "higher"
-
-
 def require_sources(samples: Samples) -> list[Tensor]:
     """The pictures that were edited, `[3, h, w]` uint8 each; RewardError if a prompt has none."""
     lacking = [text for text in samples.prompts if not isinstance(text, PicturedText)]

@@ -25,11 +25,8 @@ from rlfactory.utils.types import PositiveInt
 
 @dataclass(frozen=True)
 class ScoredTokens:
-    """The tokens of one sample: a context of at least one token, then those that are scored.
-
-    Attributes:
-        ids: All tokens.
-        first: The index of the first one that is scored, at least 1.
+    """The tokens of one sample: a context of at least one token, then those from `first` on that
+    are scored.
     """
 
     ids: list[int]

@@ -1,6 +1,6 @@
 """Composite reward: a weighted sum of rewards, with normalisation, gates and clipping."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal, final
 
 import torch
@@ -14,7 +14,6 @@ from rlfactory.reward.base import (
     RewardError,
     Samples,
     declared_better,
-    opposite,
     score_checked,
 )
 from rlfactory.utils.types import Faults, Media
@@ -22,6 +21,7 @@ from rlfactory.utils.types import Faults, Media
 COMBINED = "combined"
 Normalise = Literal["none", "group", "running"]
 _EPS = 1e-6
+_OPPOSITE: Mapping[Direction, Direction] = {"higher": "lower", "lower": "higher"}
 
 
 class RunningStats:
@@ -85,8 +85,7 @@ class Combine(Reward):
         of: list[str],
         parts: Mapping[str, Reward],
         weights: dict[str, float] | None = None,
-        normalise: Literal["none", "group", "running"]
-        | dict[str, Literal["none", "group", "running"]] = "none",
+        normalise: Normalise | dict[str, Normalise] = "none",
         aggregate: Literal["sum", "gdpo"] = "sum",
         gates: dict[str, dict[str, float]] | None = None,
         clips: dict[str, list[float | None]] | None = None,
@@ -104,22 +103,27 @@ class Combine(Reward):
         self.parts = {name: parts[name] for name in of}
         self.weights = dict.fromkeys(self.parts, 1.0) | (weights or {})
         self.gates, self.clips = gates or {}, clips or {}
-        self.normalisation = _by_part(self.parts, normalise)
+        by_part = normalise if isinstance(normalise, dict) else dict.fromkeys(self.parts, normalise)
+        self.normalisation = dict.fromkeys(self.parts, "none") | by_part
         self.aggregate = aggregate
-        options: dict[str, Mapping[str, object]] = {
-            "weights": self.weights,
-            "gates": self.gates,
-            "clips": self.clips,
-            "normalise": self.normalisation,
+        given = {
+            "of": of,
+            "weights": weights,
+            "gates": gates,
+            "clips": clips,
+            "normalise": normalise,
         }
-        for key, value in options.items():
-            _require_known_parts(key, value, self.parts)
+        for place, message, _ in self.validate(given, {}):
+            raise RewardError(f"reward.{place}: {message}")
         self.media = _media(self.parts)  # type: ignore[misc]
         self.metadata = tuple(  # type: ignore[misc]
             dict.fromkeys(key for part in self.parts.values() for key in part.metadata)
         )
         self.best_score = self._best_score()  # type: ignore[misc]
-        self.better = self._directions()  # type: ignore[misc]
+        subtracted = {name for name, weight in self.weights.items() if weight < 0}
+        self.better = merge_directions(  # type: ignore[misc]
+            self.parts, {COMBINED: "higher"}, subtracted
+        )
         self._running = {
             n: RunningStats() for n, kind in self.normalisation.items() if kind == "running"
         }
@@ -154,11 +158,6 @@ class Combine(Reward):
             if len(bounds) != 2 or not numbers or numbers != sorted(numbers):
                 message = f"is {bounds}; allowed is [lower, upper], null for one of them"
                 yield f"clips.{name}", message, f"reward.clips.{name}=[0,1]"
-
-    def _directions(self) -> dict[str, Direction]:
-        """What is better of the parts' scores: the opposite of a part that is subtracted."""
-        subtracted = {name for name, weight in self.weights.items() if weight < 0}
-        return merge_directions(self.parts, {COMBINED: "higher"}, subtracted)
 
     @property
     def counting(self) -> list[str]:
@@ -259,7 +258,7 @@ def merge_directions(
         }
         merged |= own
         if name in subtracted:
-            merged |= {score: opposite(merged[score]) for score in (name, *own)}
+            merged |= {score: _OPPOSITE[merged[score]] for score in (name, *own)}
     return merged
 
 
@@ -287,34 +286,6 @@ def merge_scores(
             if score != part.main:
                 scores[f"{name}_{score}" if score in scores else score] = values
     return scores
-
-
-def _by_part(
-    parts: Mapping[str, Reward], option: Normalise | dict[str, Normalise]
-) -> dict[str, Normalise]:
-    """The normalisation of each part: one for all, or by name, "none" for those not named."""
-    if isinstance(option, dict):
-        default: dict[str, Normalise] = dict.fromkeys(parts, "none")
-        return default | option
-    return dict.fromkeys(parts, option)
-
-
-def _require_known_parts(
-    key: str, option: Mapping[str, object], parts: Mapping[str, Reward]
-) -> None:
-    unknown = [name for name in _part_names(option) if name not in parts]
-    if unknown:
-        raise RewardError(
-            f"reward.{key} names {', '.join(unknown)}; the parts are {', '.join(parts)}"
-        )
-
-
-def _part_names(option: Mapping[str, object]) -> Iterator[str]:
-    """The parts that an option names: its keys, and for gates also the parts that gate them."""
-    for name, value in option.items():
-        yield name
-        if isinstance(value, Mapping):
-            yield from value
 
 
 def _media(parts: Mapping[str, Reward]) -> Media:

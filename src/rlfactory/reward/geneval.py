@@ -65,9 +65,8 @@ class GenEval(Reward):
         self.counting_threshold = counting_threshold
         self.max_objects = max_objects
         self.batch_size = batch_size
-        precision = getattr(torch, dtype)
-        self.detect = Detector(path, device, dtype=precision, side=side)
-        self.name_colors = ColorNamer(clip_path, device, dtype=precision)
+        self.detect = Detector(path, device, dtype=getattr(torch, dtype), side=side)
+        self.name_colors = ColorNamer(clip_path, device, dtype=dtype)
 
     def check_prompts(self, prompts: Iterable[Prompt]) -> None:
         """RewardError that names the first prompt whose metadata can't be scored."""

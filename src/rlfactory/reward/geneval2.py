@@ -90,7 +90,7 @@ class GenEval2(AskingReward):
         ]
         rows = [row for row, *_ in asked]
         questions = [QUESTION.replace("{question}", question) for _, question, _ in asked]
-        found = self.chat.first_tokens([images[row] for row in rows], questions, self.top)
+        found = self.first_tokens([images[row] for row in rows], questions, self.top)
         atoms: list[list[float]] = [[] for _ in samples.metadata]
         for (row, _, answer), tokens in zip(asked, found, strict=True):
             atoms[row].append(math.nan if tokens is None else probability(tokens, answer))

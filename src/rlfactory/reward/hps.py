@@ -113,10 +113,8 @@ class HPS(Reward):
             dtype: auto | float32 | float16 | bfloat16; auto: bfloat16 on a GPU.
             batch_size: Images in one forward pass.
         """
-        file = path or FILES[version]
-        model = load_open_clip(file, VIT_H_14, key="reward.path", what="ViT-H-14 of open_clip")
         self.clip = Clip(
-            model,
+            load_open_clip(path or FILES[version], VIT_H_14),
             device,
             pixels=resize_and_pad if fit == "pad" else clip_preprocessing(CLIPImageProcessorPil()),
             tokenizer=load_clip_tokenizer(None, processor),
@@ -149,22 +147,15 @@ def convert(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return converted
 
 
-def load_open_clip(path: str, config: Mapping[str, Any], *, key: str, what: str) -> Any:
-    """The `CLIPModel` of an open_clip file, in float32; RewardError where names or shapes differ.
-
-    `key` and `what` are the configuration key of `path` and the model's name, for messages.
-    """
+def load_open_clip(path: str, config: Mapping[str, Any]) -> Any:
+    """The `CLIPModel` of an open_clip file, in float32; RewardError unless names and shapes fit."""
+    key, what = "reward.path", "ViT-H-14 of open_clip"
     weights = convert(read_weights(path, key=key))
     clip_config = CLIPConfig(**config)
     with torch.device("meta"):
         expected = CLIPModel(clip_config).state_dict()
-    require_shapes(
-        weights,
-        {name: tensor.shape for name, tensor in expected.items()},
-        path=path,
-        key=key,
-        what=what,
-    )
+    shapes = {name: tensor.shape for name, tensor in expected.items()}
+    require_shapes(weights, shapes, path=path, key=key, what=what)
     with loading(key, path, what):
         return CLIPModel.from_pretrained(
             None, config=clip_config, state_dict=weights, dtype=torch.float32

@@ -14,13 +14,13 @@ from transformers.models.qwen2_vl.modeling_qwen2_vl import (
 from rlfactory.reward.backbones.pretrained import (
     Precision,
     load_full_tokenizer,
+    load_published,
     loading,
     network_dtype,
-    read_weights,
     renamed,
 )
-from rlfactory.reward.base import Reward, RewardError, Samples, require_images
-from rlfactory.reward.client.openai_client import fill_template, resize_to_square
+from rlfactory.reward.base import Reward, Samples, require_images
+from rlfactory.utils.images import resize_to_square
 from rlfactory.utils.types import PositiveInt
 
 SIDE = 448
@@ -110,7 +110,10 @@ class HPSv3(Reward):
         self.tokenizer.padding_side = "right"
         self.tokenizer.add_tokens([SCORED], special_tokens=True)
         self.scored = self.tokenizer.convert_tokens_to_ids(SCORED)
-        self.network = _load(path, config, network_dtype(dtype, device)).to(device)
+        precision = network_dtype(dtype, device)
+        self.network = load_published(
+            path, "HPSv3", lambda weights: load_hpsv3(weights, config, precision)
+        ).to(device)
         vision = config.vision_config
         self.unit = vision.patch_size * vision.spatial_merge_size
         self.pixels = Qwen2VLImageProcessorPil(
@@ -122,7 +125,7 @@ class HPSv3(Reward):
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]`, unbounded; published ones are mostly between 0 and 15."""
         images, scores = require_images(samples), torch.full((len(samples.prompts),), torch.nan)
-        texts = [fill_template(QUESTION, prompt) for prompt in samples.prompts]
+        texts = [QUESTION.replace("{prompt}", prompt) for prompt in samples.prompts]
         rows = [i for i, text in enumerate(texts) if text.count(SCORED) == text.count(IMAGE) == 1]
         for start in range(0, len(rows), self.batch_size):
             batch = rows[start : start + self.batch_size]
@@ -145,16 +148,6 @@ class HPSv3(Reward):
             image_grid_thw=pixels["image_grid_thw"].to(self.device),
         )
         return found.cpu()
-
-
-def _load(path: str, config: Qwen2VLConfig, dtype: torch.dtype) -> "HPSv3Network":
-    weights = read_weights(path, key="reward.path")
-    try:
-        return load_hpsv3(weights, config, dtype)
-    except (RuntimeError, KeyError, ValueError) as error:
-        raise RewardError(
-            f"reward.path={path} is no HPSv3: {error}; type reward.path=FILE for one that is"
-        ) from error
 
 
 class HPSv3Network(nn.Module):

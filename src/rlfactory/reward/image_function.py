@@ -26,7 +26,7 @@ class ImageFunction(Reward):
         self,
         *,
         function: str,
-        images: Literal["tensor", "numpy", "pil"] = "tensor",
+        images: Form = "tensor",
         timeout: Positive = 60,
     ) -> None:
         """

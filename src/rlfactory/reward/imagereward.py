@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import AutoTokenizer, CLIPImageProcessorPil
 
 from rlfactory.reward.backbones.blip import BlipScorer, load_blip_scorer
-from rlfactory.reward.backbones.pretrained import Precision, network_dtype, read_weights
+from rlfactory.reward.backbones.pretrained import Precision, load_published, network_dtype
 from rlfactory.reward.base import Reward, RewardError, Samples, require_images
 from rlfactory.utils.types import PositiveInt
 
@@ -49,7 +49,10 @@ class ImageReward(Reward):
         """
         self.device = device
         self.batch_size = batch_size
-        self.model = _load_model(path, network_dtype(dtype, device)).to(device)
+        precision = network_dtype(dtype, device)
+        self.model = load_published(
+            path, "ImageReward", lambda weights: load_blip_scorer(weights, precision)
+        ).to(device)
         self.tokenizer = _load_tokenizer(tokenizer, self.model)
         size = self.model.vision.config.image_size
         # as published: bicubic resize of the shorter side, centre crop, CLIP's mean and deviation
@@ -77,16 +80,6 @@ class ImageReward(Reward):
         ).to(self.device)
         raw: Tensor = self.model(pixels.to(self.device), text["input_ids"], text["attention_mask"])
         return raw.cpu()
-
-
-def _load_model(path: str, dtype: torch.dtype) -> BlipScorer:
-    weights = read_weights(path, key="reward.path")
-    try:
-        return load_blip_scorer(weights, dtype)
-    except (RuntimeError, KeyError, ValueError) as error:
-        raise RewardError(
-            f"reward.path={path} is no ImageReward: {error}; type reward.path=FILE for one that is"
-        ) from error
 
 
 def _load_tokenizer(path: str, model: BlipScorer) -> Any:

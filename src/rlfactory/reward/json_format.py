@@ -32,29 +32,21 @@ class NoJSONError(ValueError):
     """A text that is not JSON."""
 
 
-def parse(text: str) -> Any:
-    """The value of a JSON text, with 0 or 0.0 for every number.
+def parse(text: str, *, exactly: bool = False) -> Any:
+    """The value of a JSON text, with 0 or 0.0 for every number; `exactly`: in a form whose `==`
+    compares as JSON does: 1.0 equals 1, and true does not.
 
     NoJSONError where it is not JSON, or is nested deeper than Python's recursion limit.
     """
     try:
         # digits are not converted: JSON allows thousands of them, int() raises an error
-        return json.loads(
-            text, parse_constant=_refuse, parse_int=lambda _: 0, parse_float=lambda _: 0.0
+        if not exactly:
+            return json.loads(
+                text, parse_constant=_refuse, parse_int=lambda _: 0, parse_float=lambda _: 0.0
+            )
+        return _comparable(
+            json.loads(text, parse_constant=_refuse, parse_int=_decimal, parse_float=_decimal)
         )
-    except (ValueError, RecursionError) as error:
-        raise NoJSONError(str(error)) from error
-
-
-def parse_exactly(text: str) -> Any:
-    """The value of a JSON text, in a form whose `==` compares as JSON does: 1.0 equals 1, and true
-    does not.
-
-    NoJSONError as for `parse`.
-    """
-    try:
-        value = json.loads(text, parse_constant=_refuse, parse_int=_decimal, parse_float=_decimal)
-        return _comparable(value)
     except (ValueError, RecursionError) as error:
         raise NoJSONError(str(error)) from error
 
@@ -126,12 +118,16 @@ class JSONFormat(AnswerReward):
                 " reward.root, reward.keys and reward.partial"
             )
         super().__init__(answer_column)
-        self.keys = _types_by_key(keys)
+        self.keys = dict(keys) if isinstance(keys, Mapping) else dict.fromkeys(keys or [], "any")
         self.root = "object" if self.keys and root == "any" else root
         self.other_keys = other_keys
         self.partial = partial
         self.fenced = fenced
-        _check_types([("root", root), *((f"keys.{k}", v) for k, v in self.keys.items())])
+        for key, name in (("root", root), *((f"keys.{k}", v) for k, v in self.keys.items())):
+            if name not in TYPES:
+                raise RewardError(
+                    f"reward.{key}={name} is no type of JSON; allowed: {', '.join(TYPES)}"
+                )
         if self.root != "object" and self.keys:
             raise RewardError(f"reward.root={root} can't have keys; type reward.root=object")
         if not self.keys and (partial == "keys" or not other_keys):
@@ -150,31 +146,24 @@ class JSONFormat(AnswerReward):
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]` in [0, 1]."""
         texts = require_texts(samples)
-        if self.column is None:
-            grades = [self._grade(text) for text in texts]
-        else:
-            pairs = zip(texts, self.answers(samples), strict=True)
-            grades = [self._compare(text, answer) for text, answer in pairs]
+        answers = [None] * len(texts) if self.column is None else self.answers(samples)
+        grades = [self._grade(*pair) for pair in zip(texts, answers, strict=True)]
         score, parsed = torch.tensor(grades, dtype=torch.float32).reshape(-1, 2).unbind(1)
         return {"json": score.contiguous(), "json_parsed": parsed.contiguous()}
 
-    def _grade(self, text: str) -> tuple[float, float]:
-        try:
-            value = parse(self._unfenced(text))
-        except NoJSONError:
-            return 0.0, 0.0
-        return self._credit(value), 1.0
-
-    def _compare(self, text: str, answer: object) -> tuple[float, float]:
-        try:
-            value = parse_exactly(self._unfenced(text))
-        except NoJSONError:
-            return (torch.nan if answer is None else 0.0), 0.0
-        return (torch.nan if answer is None else float(value == _expected(answer))), 1.0
-
-    def _unfenced(self, text: str) -> str:
+    def _grade(self, text: str, answer: object) -> tuple[float, float]:
+        """The two scores of a completion; the first is NaN where the answer that it should equal
+        is lacking.
+        """
+        compares = self.column is not None
         fence = _FENCE.fullmatch(text) if self.fenced else None
-        return fence[1] if fence else text
+        try:
+            value = parse(fence[1] if fence else text, exactly=compares)
+        except NoJSONError:
+            return (torch.nan if compares and answer is None else 0.0), 0.0
+        if not compares:
+            return self._credit(value), 1.0
+        return (torch.nan if answer is None else float(value == _expected(answer))), 1.0
 
     def _credit(self, value: Any) -> float:
         if not is_type(value, self.root):
@@ -190,19 +179,7 @@ class JSONFormat(AnswerReward):
 
 def _expected(answer: object) -> Any:
     """The value that an answer means: a text is JSON, anything else the value itself."""
-    return parse_exactly(answer) if isinstance(answer, str) else _comparable(answer)
-
-
-def _types_by_key(keys: list[str] | dict[str, str] | None) -> dict[str, str]:
-    return dict(keys) if isinstance(keys, Mapping) else dict.fromkeys(keys or [], "any")
-
-
-def _check_types(named: list[tuple[str, str]]) -> None:
-    for key, name in named:
-        if name not in TYPES:
-            raise RewardError(
-                f"reward.{key}={name} is no type of JSON; allowed: {', '.join(TYPES)}"
-            )
+    return parse(answer, exactly=True) if isinstance(answer, str) else _comparable(answer)
 
 
 def _refuse(constant: str) -> None:

@@ -17,7 +17,8 @@ from rlfactory.reward.base import (
     require_sources,
     require_videos,
 )
-from rlfactory.reward.client.openai_client import PROMPT_FIELD, AskingReward, alone, fill_template
+from rlfactory.reward.client.openai_client import PROMPT_FIELD, AskingReward
+from rlfactory.reward.ops.answers import compiled
 from rlfactory.utils.images import evenly_spaced
 from rlfactory.utils.types import PositiveInt
 
@@ -85,9 +86,9 @@ class UnifiedReward(AskingReward):
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]` in [0.2, 1]."""
-        questions = [fill_template(UNIFIED, prompt) for prompt in samples.prompts]
-        images = alone(require_images(samples))
-        answers = self.chat.answers(images, questions, self.max_tokens)
+        questions = [UNIFIED.replace(PROMPT_FIELD, prompt) for prompt in samples.prompts]
+        images = [[image] for image in require_images(samples)]
+        answers = self.answers(images, questions, self.max_tokens)
         return {"unifiedreward": parse_scores(answers, self.pattern, 1.0, 5.0) / 5}
 
 
@@ -119,7 +120,7 @@ class Judge(AskingReward):
             high: Its highest score, which becomes 1.
         """
         self.question = question
-        self.pattern = _compiled(pattern)
+        self.pattern = _with_group(pattern)
         if not low < high:
             raise RewardError(f"reward.high={high} must be larger than reward.low={low}")
         self.low, self.high, self.max_tokens = low, high, max_tokens
@@ -129,8 +130,8 @@ class Judge(AskingReward):
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]` in [0, 1]."""
-        questions = [fill_template(self.question, prompt) for prompt in samples.prompts]
-        answers = self.chat.answers(self._shown(samples), questions, self.max_tokens)
+        questions = [self.question.replace(PROMPT_FIELD, prompt) for prompt in samples.prompts]
+        answers = self.answers(self._shown(samples), questions, self.max_tokens)
         scores = parse_scores(answers, self.pattern, self.low, self.high)
         return {"vlm_judge": (scores - self.low) / (self.high - self.low)}
 
@@ -155,7 +156,7 @@ class VLMJudge(Judge):
 
     def _shown(self, samples: Samples) -> list[list[Tensor]]:
         if not self.shows_source:
-            return alone(require_images(samples))
+            return [[image] for image in require_images(samples)]
         pairs = zip(require_sources(samples), require_images(samples), strict=True)
         return [[source, image] for source, image in pairs]
 
@@ -179,14 +180,11 @@ class VideoJudge(Judge):
         return [[*video] for video in videos[:, evenly_spaced(videos.shape[1], self.frames)]]
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
-    try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        raise RewardError(f"reward.pattern={pattern} is no regular expression: {error}") from error
-    if compiled.groups != 1:
+def _with_group(pattern: str) -> Any:
+    found = compiled(pattern, "reward.pattern")
+    if found.groups != 1:
         raise RewardError(
             f"reward.pattern={pattern} must have one group, around the number; it has"
-            f" {compiled.groups}"
+            f" {found.groups}"
         )
-    return compiled
+    return found

@@ -11,7 +11,7 @@ from transformers import AutoModel
 from rlfactory.model.pipelines.local_models import resolve
 from rlfactory.reward.backbones.pretrained import load_full_model, load_full_tokenizer, loading
 from rlfactory.reward.base import RewardError, Samples, require_images
-from rlfactory.reward.client.openai_client import AskingReward, alone, fill_template
+from rlfactory.reward.client.openai_client import PROMPT_FIELD, AskingReward
 from rlfactory.utils.types import PositiveInt
 
 log = logging.getLogger(__name__)
@@ -58,14 +58,14 @@ class LlavaBertScore(AskingReward):
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]`, at most 1, in practice well above 0."""
-        questions = [fill_template(self.question, prompt) for prompt in samples.prompts]
-        images = alone(require_images(samples))
-        answers = self.chat.answers(images, questions, self.max_tokens)
+        questions = [self.question.replace(PROMPT_FIELD, prompt) for prompt in samples.prompts]
+        images = [[image] for image in require_images(samples)]
+        answers = self.answers(images, questions, self.max_tokens)
         scores = torch.full((len(answers),), torch.nan)
         answered = {i: answer for i, answer in enumerate(answers) if answer and answer.strip()}
         if empty := sum(answer is not None for answer in answers) - len(answered):
             log.error("%d samples got an empty answer", empty)
-        references = [fill_template(self.reference, samples.prompts[i]) for i in answered]
+        references = [self.reference.replace(PROMPT_FIELD, samples.prompts[i]) for i in answered]
         scores[[*answered]] = self.bertscore.recall([*answered.values()], references)
         return {"llava_bertscore": scores}
 

@@ -23,11 +23,6 @@ _REMEDY = (
 BGRImage = npt.NDArray[np.uint8]
 """`[H, W, 3]` uint8 in OpenCV's channel order."""
 Reader = Callable[[BGRImage], str]
-_INSTALL = {
-    "rapidocr": "pip install 'rlfactory[ocr]'",
-    "paddleocr": "pip install paddleocr paddlepaddle",
-    "easyocr": "pip install easyocr",
-}
 
 
 def normalise_text(text: str) -> str:
@@ -107,13 +102,14 @@ class OCR(Reward):
 
 def load_reader(engine: str) -> Reader:
     """Load an engine by name and try it once; RewardError where it is not installed or fails."""
+    load, install = _ENGINES[engine]
     try:
-        reader = _ENGINES[engine]()
+        reader = load()
         # with text: an engine may load its recognition network only once it has detected some
         reader(draw_word("Open", 128))
     except ImportError as error:
         raise RewardError(
-            f"reward.engine={engine} can't be imported ({error}); type {_INSTALL[engine]}"
+            f"reward.engine={engine} can't be imported ({error}); type {install}"
         ) from error
     except Exception as error:  # weights that can't be downloaded, another version, …
         raise RewardError(
@@ -171,11 +167,12 @@ def easyocr() -> Reader:
     return lambda image: "".join(engine.readtext(image, detail=0))
 
 
-_ENGINES: dict[str, Callable[[], Reader]] = {
-    "rapidocr": rapidocr,
-    "paddleocr": paddleocr,
-    "easyocr": easyocr,
+_ENGINES: dict[str, tuple[Callable[[], Reader], str]] = {
+    "rapidocr": (rapidocr, "pip install 'rlfactory[ocr]'"),
+    "paddleocr": (paddleocr, "pip install paddleocr paddlepaddle"),
+    "easyocr": (easyocr, "pip install easyocr"),
 }
+"""What loads an engine, and what installs it."""
 
 
 def draw_word(text: str, size: int = 256) -> BGRImage:

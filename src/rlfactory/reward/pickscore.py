@@ -20,16 +20,14 @@ Scale = Literal["logit/26", "logit/100", "logit", "cosine", "mixgrpo"]
 def scaled(cosine: Tensor, logit_scale: float, scale: Scale) -> Tensor:
     """The score `[B]` in a published scale; `logit = cosine * logit_scale`."""
     logit = cosine * logit_scale
-    match scale:
-        case "cosine":
-            return cosine
-        case "mixgrpo":
-            return (logit - 18) / 8
-        case "logit/26":
-            return logit / 26
-        case "logit/100":
-            return logit / 100
-    return logit
+    scales: dict[Scale, Tensor] = {
+        "cosine": cosine,
+        "mixgrpo": (logit - 18) / 8,
+        "logit/26": logit / 26,
+        "logit/100": logit / 100,
+        "logit": logit,
+    }
+    return scales[scale]
 
 
 class PickScore(Reward):

@@ -7,7 +7,6 @@ import secrets
 import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
@@ -31,21 +30,6 @@ START_SECONDS = 30.0
 
 class NotRunError(Exception):
     """The program could not be run, which is no fault of its own."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits of one program with all its tests.
-
-    Attributes:
-        seconds: of wall-clock time.
-        memory: bytes of address space.
-        packages: whether installed packages can be imported, not the standard library alone.
-    """
-
-    seconds: float
-    memory: int
-    packages: bool = False
 
 
 class PythonCode(AnswerReward):
@@ -85,7 +69,7 @@ class PythonCode(AnswerReward):
         """
         super().__init__(tests_column)
         self.fenced, self.with_prompt, self.partial = fenced, with_prompt, partial
-        self.limits = Limits(timeout, int(memory * _GIB), packages)
+        self.timeout, self.memory, self.packages = timeout, int(memory * _GIB), packages
         self.concurrency = concurrency
 
     def fault(self, tests: object) -> str | None:
@@ -118,7 +102,9 @@ class PythonCode(AnswerReward):
             return torch.nan
         parts = as_list(tests)
         try:
-            passed = count_passed(program, parts, self.limits)
+            passed = count_passed(
+                program, parts, seconds=self.timeout, memory=self.memory, packages=self.packages
+            )
         except NotRunError as error:
             log.error("reward python could not run a program: %s", error)
             return torch.nan
@@ -131,25 +117,25 @@ def as_list(tests: object) -> Sequence[str]:
     return [*map(str, tests)] if isinstance(tests, list | tuple) else [str(tests)]
 
 
-def count_passed(code: str, tests: Sequence[str], limits: Limits) -> int:
+def count_passed(
+    code: str, tests: Sequence[str], *, seconds: float, memory: int, packages: bool = False
+) -> int:
     """The number of tests that pass after a program, which has a folder of its own while it runs.
 
-    A program that raises, exits, or breaks a limit passes none.
-
-    Raises:
-        NotRunError: its process did not get as far as running it.
+    A program that raises, exits, or breaks a limit, of seconds or of bytes of memory, passes none.
+    NotRunError where its process did not get as far as running it.
     """
     token = secrets.token_hex(16)
     request: dict[str, object] = {"code": code, "tests": [*tests], "token": token}
-    request |= {"seconds": limits.seconds, "memory": limits.memory}
+    request |= {"seconds": seconds, "memory": memory}
     # isolated: no variables, no user packages, nothing of the folder
-    flags = ["-I", "-B"] if limits.packages else ["-I", "-B", "-S"]
+    flags = ["-I", "-B"] if packages else ["-I", "-B", "-S"]
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         try:
             process = start_program(RUNNER, flags, cwd=folder, env={"OMP_NUM_THREADS": "1"})
         except OSError as error:
             raise NotRunError(str(error)) from error
-        return _count(_output(process, json.dumps(request), limits.seconds), token)
+        return _count(_output(process, json.dumps(request), seconds), token)
 
 
 def _output(process: "subprocess.Popen[bytes]", request: str, seconds: float) -> str:

@@ -1,8 +1,7 @@
 """Remote rewards: the scores of a server with the protocol of `rlfactory serve`."""
 
 import logging
-from collections.abc import Iterable, Sequence
-from threading import Event
+from collections.abc import Iterable
 from typing import Any, get_args
 
 import torch
@@ -11,13 +10,12 @@ from torch import Tensor
 from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import (
     Direction,
-    Reward,
     RewardError,
     Samples,
     require_images,
     require_texts,
 )
-from rlfactory.reward.client.http_client import CallFailed, JsonClient, RetryPolicy, in_threads
+from rlfactory.reward.client.http_client import CallFailed, HttpReward
 from rlfactory.reward.client.protocol import (
     PROTOCOL,
     Encoding,
@@ -25,12 +23,12 @@ from rlfactory.reward.client.protocol import (
     encode_samples,
     to_json,
 )
-from rlfactory.utils.types import NonNegativeInt, Positive, PositiveInt
+from rlfactory.utils.types import PositiveInt
 
 log = logging.getLogger(__name__)
 
 
-class ServedReward(Reward):
+class ServedReward(HttpReward):
     """The scores on the server at `url`, by their names there.
 
     Samples are sent in batches of complete groups, `concurrency` requests at once. Samples without
@@ -42,32 +40,18 @@ class ServedReward(Reward):
     def __init__(
         self,
         *,
-        url: str,
         token_env: str = "RLFACTORY_SERVE_TOKEN",
         batch_size: PositiveInt = 32,
-        concurrency: PositiveInt = 4,
-        connect_timeout: Positive = 5,
-        timeout: Positive = 120,
-        retries: NonNegativeInt = 5,
-        backoff: Positive = 0.5,
+        **options: Any,
     ) -> None:
         """
         Args:
-            url: http://HOST:PORT.
             token_env: The environment variable with the server's token, if it has one.
             batch_size: Images in a request; a group is never split.
-            concurrency: Simultaneous requests.
-            connect_timeout: > 0: seconds to connect.
-            timeout: > 0: seconds to answer a request.
-            retries: Attempts after the first; then the request's samples count as failed.
-            backoff: > 0: seconds before the second attempt, doubled before each further one.
         """
-        policy = RetryPolicy(connect_timeout, timeout, retries, backoff)
-        self.server = JsonClient(
-            url, key="reward.url", token_env=token_env, policy=policy, concurrency=concurrency
-        )
-        health = _health(self.server, token_env)
-        _require_media(self.media, health)
+        super().__init__(**options)
+        self.authorize(token_env)
+        health = self._health(token_env)
         self.main = health["main"]
         self.names = dict.fromkeys([self.main, *health["scores"]])
         # other rewards have these as class attributes; here the server states them
@@ -81,20 +65,17 @@ class ServedReward(Reward):
         (require_images if self.media == "images" else require_texts)(samples)
         self.check_prompts(map(Prompt, samples.prompts, samples.metadata))
         batches = group_batches(samples.groups, self.batch_size)
-
-        def ask(number: int, stop: Event) -> dict[str, Tensor]:
-            rows = batches[number]
-            body = _encode(encode_samples(samples, rows, self.encoding))
-            return self.server.post(
-                "/score", body, lambda answer: decode_scores(answer, len(rows), self.main), stop
-            )
-
-        answers = in_threads(ask, len(batches), self.server.concurrency)
+        answers = self.post_each(
+            "/score",
+            len(batches),
+            lambda i: _encode(encode_samples(samples, batches[i], self.encoding)),
+            lambda i, answer: decode_scores(answer, len(batches[i]), self.main),
+        )
         self.names |= {n: None for a in answers if not isinstance(a, CallFailed) for n in a}
         scores = {name: torch.full((len(samples.prompts),), torch.nan) for name in self.names}
         for rows, answer in zip(batches, answers, strict=True):
             if isinstance(answer, CallFailed):
-                log.error("%d samples got no score from %s: %s", len(rows), self.server.url, answer)
+                log.error("%d samples got no score from %s: %s", len(rows), self.url, answer)
                 continue
             for name, values in answer.items():
                 scores[name][rows] = values
@@ -105,9 +86,45 @@ class ServedReward(Reward):
         lacking = {key for p in prompts for key in self.metadata if key not in p.metadata}
         if lacking:
             raise RewardError(
-                f"the reward at {self.server.url} reads {', '.join(sorted(lacking))} of each"
+                f"the reward at {self.url} reads {', '.join(sorted(lacking))} of each"
                 " prompt's metadata, and these prompts lack it"
             )
+
+    def _health(self, token_env: str) -> dict[str, Any]:
+        """The server's description of its reward; RewardError where it has none of this media."""
+        place = f"reward.url={self.url}"
+        try:
+            health = self.get("/health")
+        except (CallFailed, ValueError) as error:
+            unauthorized = getattr(error, "status", None) == 401
+            token_hint = f"; is {token_env} set to its token?"
+            start_hint = "; start one with: rlfactory serve reward=NAME"
+            hint = token_hint if unauthorized else start_hint
+            raise RewardError(f"{place}: no reward answers there: {error}{hint}") from error
+        # a server of an earlier version says nothing of its further scores
+        health = {"better": {}, **health}
+        kinds = {"media": str, "main": str, "scores": list, "metadata": list, "better": dict}
+        if (
+            any(not isinstance(health.get(key), kind) for key, kind in kinds.items())
+            or not all(isinstance(name, str) for name in health["scores"] + health["metadata"])
+            or not {*health["better"].values()} <= {*get_args(Direction)}
+        ):
+            raise RewardError(f"{place} is no reward server: see docs/serve.md")
+        if health.get("protocol") != PROTOCOL:
+            raise RewardError(
+                f"{place} speaks protocol {health.get('protocol')!r}, and this is {PROTOCOL}:"
+                " install the same rlfactory on both sides"
+            )
+        if health["media"] != self.media:
+            option = "remote_text" if self.media == "images" else "remote"
+            raise RewardError(
+                f"the server's reward {health['main']} scores {health['media']}, and this run makes"
+                f" {self.media}; to score {health['media']} type reward={option}"
+            )
+        good, limit = health.get("good"), health.get("max_samples")
+        good = float(good) if isinstance(good, int | float) else None
+        limit = limit if type(limit) is int and limit > 0 else 2**31
+        return health | {"good": good, "max_samples": limit}
 
 
 class Remote(ServedReward):
@@ -155,47 +172,3 @@ def _encode(message: dict[str, Any]) -> bytes:
         return to_json(message)
     except (TypeError, ValueError) as error:
         raise RewardError(f"the prompts' metadata can't be sent as JSON: {error}") from error
-
-
-def _health(server: JsonClient, token_env: str) -> dict[str, Any]:
-    """The server's description of its reward; RewardError where it has none."""
-    try:
-        health = server.get("/health")
-    except (CallFailed, ValueError) as error:
-        unauthorized = getattr(error, "status", None) == 401
-        token_hint = f"; is {token_env} set to its token?"
-        start_hint = "; start one with: rlfactory serve reward=NAME"
-        hint = token_hint if unauthorized else start_hint
-        raise RewardError(
-            f"reward.url={server.url}: no reward answers there: {error}{hint}"
-        ) from error
-    kinds = {"media": str, "main": str, "scores": list, "metadata": list}
-    wrong = [key for key, kind in kinds.items() if not isinstance(health.get(key), kind)]
-    if wrong or not _all_strings(health["scores"]) or not _all_strings(health["metadata"]):
-        raise RewardError(f"reward.url={server.url} is no reward server: see docs/serve.md")
-    if health.get("protocol") != PROTOCOL:
-        raise RewardError(
-            f"reward.url={server.url} speaks protocol {health.get('protocol')!r}, and this is"
-            f" {PROTOCOL}: install the same rlfactory on both sides"
-        )
-    good, limit = health.get("good"), health.get("max_samples")
-    good = float(good) if isinstance(good, int | float) else None
-    limit = limit if type(limit) is int and limit > 0 else 2**31
-    # a server of an earlier version says nothing of its further scores
-    better = health.get("better", {})
-    if not isinstance(better, dict) or not {*better.values()} <= {*get_args(Direction)}:
-        raise RewardError(f"reward.url={server.url} is no reward server: see docs/serve.md")
-    return health | {"good": good, "max_samples": limit, "better": better}
-
-
-def _all_strings(values: Sequence[object]) -> bool:
-    return all(isinstance(value, str) for value in values)
-
-
-def _require_media(media: str, health: dict[str, Any]) -> None:
-    if health["media"] != media:
-        option = "remote_text" if media == "images" else "remote"
-        raise RewardError(
-            f"the server's reward {health['main']} scores {health['media']}, and this run makes"
-            f" {media}; to score {health['media']} type reward={option}"
-        )

@@ -39,37 +39,37 @@ class RewardModel(ClassifierReward):
                 completion ended with; null: as trained.
         """
         super().__init__(device, path=path, **options)
-        labels = self.classifier.labels
+        labels = self.labels
         if len(labels) != 1:
             raise RewardError(
                 f"reward.path={path} has {len(labels)} labels ({', '.join(labels)}), and a reward"
                 " model has one; for the probability of a label type reward=sentiment"
             )
 
-        trained = ScoreFormat.of(self.classifier.model.config)
+        trained = ScoreFormat.of(self.model.config)
         self.prefix = trained.prefix if prefix is None else prefix
         self.with_end = trained.with_end if with_end is None else with_end
         self.mean = trained.mean
         if self.with_end:
-            self.classifier.read_at_end()
+            self.read_at_end()
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]`, unbounded; NaN for an empty text."""
         texts = scored_texts(samples, self.judge, self.prefix)
         if self.with_end:
             ended = [True] * len(texts) if samples.ended is None else samples.ended.tolist()
-            end = self.classifier.tokenizer.eos_token
+            end = self.tokenizer.eos_token
             texts = [text + end * has_end for text, has_end in zip(texts, ended, strict=True)]
-        if self.judge == "text" and self.classifier.tokenizer.chat_template is not None:
+        if self.judge == "text" and self.tokenizer.chat_template is not None:
             pairs = zip(samples.prompts, require_texts(samples), texts, strict=True)
             texts = [self._written(prompt, reply) or text for prompt, reply, text in pairs]
-        return {"reward_model": self.classifier.logits(texts)[:, 0].float() - self.mean}
+        return {"reward_model": self.logits(texts)[:, 0].float() - self.mean}
 
     def _written(self, prompt: str, completion: str) -> str | None:
         """A conversation as its own chat template writes it; None for other prompts."""
         if not isinstance(prompt, ChatText):
             return None
-        tokenizer = self.classifier.tokenizer
+        tokenizer = self.tokenizer
         messages = [*prompt.messages, {"role": "assistant", "content": completion}]
         text: str = tokenizer.apply_chat_template(messages, tokenize=False)
         # the tokenizer puts its first token before each text itself

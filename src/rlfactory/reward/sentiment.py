@@ -54,17 +54,17 @@ class Sentiment(ClassifierReward):
         self.main = name
         self.output: Literal["prob", "logit", "log_odds"] = output
         self.prefix = prefix
-        self.label = _label_index(self.classifier.labels, label, path)
+        self.label = _label_index(self.labels, label, path)
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]`: in [0, 1] for probabilities, otherwise unbounded; NaN for an empty text."""
-        logits = self.classifier.logits(scored_texts(samples, self.judge, self.prefix))
+        logits = self.logits(scored_texts(samples, self.judge, self.prefix))
         return {self.main: self._output(logits)}
 
     def _output(self, logits: Tensor) -> Tensor:
         if self.output == "logit":
             return logits[:, self.label].float()
-        odds = log_odds(logits, self.label, independent=self.classifier.independent)
+        odds = log_odds(logits, self.label, independent=self.independent)
         # to the model's precision and back: the walkthrough's softmax in float16 rounds as well
         return odds if self.output == "log_odds" else odds.sigmoid().to(logits.dtype).float()
 

@@ -6,12 +6,11 @@ import platform
 import subprocess
 from dataclasses import asdict, dataclass
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from rlfactory.run.atomic_write import write_text
 from rlfactory.utils.data_files import FileError, read_json
-from rlfactory.utils.version import __version__
+from rlfactory.utils.version import __version__, installed_version
 
 PACKAGES = ("torch", "diffusers", "transformers", "peft")
 
@@ -38,11 +37,7 @@ def current_environment(device: str, processes: int = 1) -> Environment:
     """The environment of this process; `device` is a GPU's name, or `cpu`."""
     name = cpu_name() if device == "cpu" else device
     versions = {"rlfactory": __version__, "Python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
+    versions |= {name: found for name in PACKAGES if (found := installed_version(name))}
     return Environment(name, processes, versions, git_commit())
 
 

@@ -4,7 +4,6 @@ import os
 import shlex
 import shutil
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -184,7 +183,7 @@ def require_unused(path: Path) -> None:
     """RunFolderError if no run can start in the folder `path`; leaves nothing there."""
     try:
         existing = _first_existing(path)
-        used = next(filter(_is_used(existing), existing.iterdir()), None)
+        used = next((p for p in existing.iterdir() if _is_used(RunFolder(existing), p)), None)
         with tempfile.TemporaryFile(dir=existing):
             pass  # permissions don't tell: root may write anywhere, and can't in /proc
     except OSError as error:
@@ -196,22 +195,16 @@ def require_unused(path: Path) -> None:
         )
 
 
-def _is_used(path: Path) -> Callable[[Path], bool]:
-    """A predicate of the files in a folder: False for those that `create` makes again.
+def _is_used(folder: RunFolder, entry: Path) -> bool:
+    """Whether a file in a folder is none of those that `create` makes again.
 
     So a run that was killed while it made its folder can be started once more.
     """
-    folder = RunFolder(path)
+    if entry in folder.parts and entry.is_dir():
+        return any(entry.iterdir())
     files = (folder.plan, folder.command, folder.status, folder.objects, folder.signature)
-    made = (*files, folder.inputs)
-    first = made if folder.status.is_file() else ()
-
-    def is_used(entry: Path) -> bool:
-        if entry in folder.parts and entry.is_dir():
-            return any(entry.iterdir())
-        return entry not in first and not is_unfinished(entry)
-
-    return is_used
+    is_made_again = folder.status.is_file() and entry in (*files, folder.inputs)
+    return not is_made_again and not is_unfinished(entry)
 
 
 def enough_space(path: Path, needed: int) -> None:

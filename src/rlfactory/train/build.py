@@ -25,11 +25,7 @@ from rlfactory.prompts.ops.prompt_list import GivenPrompts
 from rlfactory.reward.base import Reward
 from rlfactory.run.loggers import Logger, NoLogger, Several
 from rlfactory.run.loggers.fault_tolerant import FaultTolerant
-from rlfactory.train.components import (
-    Components,
-    NoProgress,
-    TrainingBudget,
-)
+from rlfactory.train.components import Components, NoProgress, TrainingBudget
 from rlfactory.train.evaluation.build import build_prompt_sets, check_prompts, policy_fraction
 from rlfactory.train.sampling.base import Advance
 from rlfactory.train.sampling.choose import build_sampler
@@ -137,8 +133,9 @@ def _add_weight_sets(config: Config, model: Any, needed: set[str]) -> None:
 
 def _build_model(config: Config, prompts: Prompts, hardware: Hardware) -> Any:
     """The model on its devices, sharded where the hardware shards it."""
+    folder = config["prompt_cache"]
     cache = PromptCache(
-        _folder(config["prompt_cache"]),
+        folder and Path(folder).expanduser(),
         known_prompts(config, prompts),
         rank=hardware.rank,
         world_size=hardware.world_size,
@@ -290,10 +287,6 @@ def known_prompts(config: Config, prompts: Prompts) -> tuple[str, ...]:
     held_out = [prompt.text for prompt in prompts.held_out(config["evaluation"]["prompts"])]
     of_sets = [p.text for listed in build_prompt_sets(config).values() for p in listed]
     return tuple(dict.fromkeys([*texts, *held_out, *of_sets]))
-
-
-def _folder(path: str | None) -> Path | None:
-    return None if path is None else Path(path).expanduser()
 
 
 def training_budget(config: Config) -> TrainingBudget:

@@ -7,20 +7,20 @@ were drawn.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
-from typing import Any, TypeVar
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from rlfactory.hardware.base import Hardware
 from rlfactory.prompts.ops.pictured import identity
-from rlfactory.rollout import GlobalRollout, Rollout, Tokens, Tree
+from rlfactory.rollout import GlobalRollout, Rollout
 from rlfactory.train.metrics import pairwise_distance
 from rlfactory.utils.pytree import index_rows
 
 Measured = Mapping[str, Tensor]
-FieldsT = TypeVar("FieldsT", Tokens, Tree)
+T = TypeVar("T")
 
 
 def local_rows(groups: Tensor, hardware: Hardware) -> Tensor | None:
@@ -62,15 +62,18 @@ class Shard:
             return values
         return self.hardware.all_gather(values)[self._order.to(values.device)]
 
-    def all_gather_optional(self, values: Tensor | None) -> Tensor | None:
-        """The same of a field that is None on all ranks or on none."""
-        return None if values is None else self.all_gather(values)
-
-    def all_gather_fields(self, value: FieldsT) -> FieldsT:
-        """The same of a dataclass of tensors."""
-        columns: dict[str, Any] = {f.name: getattr(value, f.name) for f in fields(value)}
-        gathered: dict[str, Any] = {k: self.all_gather_optional(v) for k, v in columns.items()}
-        return replace(value, **gathered)
+    def all_gather_any(self, values: T) -> T:
+        """The same of texts too; of a field that is None, or one value for all, on all ranks."""
+        column: Any = values
+        if isinstance(column, Tensor):
+            column = self.all_gather(column)
+        elif isinstance(column, list):
+            column = self.all_gather_strings(column)
+        elif is_dataclass(column) and not isinstance(column, type):
+            names = [f.name for f in fields(column)]
+            gathered: dict[str, Any] = {n: self.all_gather_any(getattr(column, n)) for n in names}
+            column = replace(column, **gathered)
+        return cast("T", column)
 
     def all_gather_strings(self, texts: list[str]) -> list[str]:
         """The texts of all ranks' rows, from those of this rank's."""
@@ -101,21 +104,20 @@ def gather_rollout(rollout: Rollout, hardware: Hardware) -> Rollout:
     if hardware.world_size == 1:
         return rollout
     shard = Shard(rollout.index, hardware)
-    index, tokens, texts = shard.all_gather(rollout.index), rollout.tokens, rollout.texts
-    if tokens is not None:
-        # padded to one width on all ranks: the sampler encodes all prompts of an iteration at once
-        tokens = shard.all_gather_fields(tokens)
+    index = shard.all_gather(rollout.index)
+    # padded to one width on all ranks: the sampler encodes all prompts of an iteration at once
+    tokens = shard.all_gather_any(rollout.tokens)
     return Rollout(
         prompts=shard.all_gather_strings([identity(prompt) for prompt in rollout.prompts]),
         metadata=[{}] * len(index),
         groups=shard.all_gather(rollout.groups),
         index=index,
         tokens=tokens,
-        texts=None if texts is None else shard.all_gather_strings(texts),
+        texts=shard.all_gather_any(rollout.texts),
         rewards=shard.all_gather_scores(rollout.rewards),
-        penalty=shard.all_gather_optional(rollout.penalty),
-        comparison_group=shard.all_gather_optional(rollout.comparison_group),
-        tree=None if rollout.tree is None else shard.all_gather_fields(rollout.tree),
+        penalty=shard.all_gather_any(rollout.penalty),
+        comparison_group=shard.all_gather_any(rollout.comparison_group),
+        tree=shard.all_gather_any(rollout.tree),
     )
 
 

@@ -126,11 +126,7 @@ class Learner:
         """
         budget, key = self.budget, [iteration, epoch] if epoch else [iteration]
         minibatches = split_minibatches(
-            budget.shares,
-            everyone.groups,
-            budget.updates_per_iteration,
-            seed=budget.seed,
-            key=key,
+            budget.shares, everyone.groups, budget.updates_per_iteration, seed=budget.seed, key=key
         )
         if everyone.tokens is None:
             return minibatches
@@ -255,10 +251,10 @@ class Learner:
         """This rank's micro-batches; and padding, with `False`, where another rank has more."""
 
         def padding() -> Batch | TokenBatch | None:
-            if samples.all_ranks is None or samples.all_ranks.padding is None:
+            spare = None if samples.all_ranks is None else samples.all_ranks.padding
+            if spare is None:
                 return None
-            spare = self._items(samples.all_ranks.padding, iteration)
-            return next(self._micro_batches(spare))
+            return next(self._micro_batches(self._items(spare, iteration)))
 
         hardware = self.components.hardware
         return hardware.pad_micro_batches(self._micro_batches(items), padding)
@@ -298,11 +294,7 @@ class Learner:
         return not hardware.any_rank(not all(weights.is_policy(name) for name in names))
 
     def _accumulate_gradient(
-        self,
-        batch: UpdateItems | None,
-        samples: Rollout,
-        position: UpdatePosition,
-        penalised: bool,
+        self, batch: UpdateItems | None, samples: Rollout, position: UpdatePosition, penalised: bool
     ) -> tuple[list[Mapping[str, Tensor]], NonFiniteReport | None]:
         """Add up the gradient of the mean loss and penalty over the micro-batches of all ranks.
 

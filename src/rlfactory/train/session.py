@@ -19,13 +19,7 @@ from rlfactory.run.inputs import with_inputs
 from rlfactory.run.metrics import MetricsLog, read
 from rlfactory.run.progress import Progress
 from rlfactory.run.scores import Scores
-from rlfactory.train.build import (
-    Config,
-    build,
-    build_hardware,
-    build_logger,
-    training_budget,
-)
+from rlfactory.train.build import Config, build, build_hardware, build_logger, training_budget
 from rlfactory.train.checkpointing.manager import CheckpointManager
 from rlfactory.train.checkpointing.resume_point import (
     ResumePoint,
@@ -135,13 +129,17 @@ class Session:
         options, evaluation = self.config["checkpoint"], self.config["evaluation"]
         main = self.evaluator.main
         best = Best(self.folder.checkpoints, main, self.config["stop"]["kl"])
-        self.manager = CheckpointManager(self.folder, options, best, is_main=self.is_main_process)
-        self.savepoint = Savepoint(
-            self.trainer,
-            self.manager,
-            self._state,
+        self.manager = CheckpointManager(
+            self.folder,
+            options,
+            best,
+            model=self.components.model,
+            optimizer=self.components.optimizer,
             exported=evaluation["weights"],
-            snapshot=self._snapshot(options["snapshot"]),
+            is_main=self.is_main_process,
+        )
+        self.savepoint = Savepoint(
+            self.trainer, self.manager, self._state, self._snapshot(options["snapshot"])
         )
         self.listeners = Listeners()
         self.checkpointing = CheckpointSchedule(options, self.savepoint, self.hardware)

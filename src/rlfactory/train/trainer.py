@@ -20,12 +20,7 @@ from rlfactory.train.components import Components, Metrics, ProgressListener, Tr
 from rlfactory.train.data_parallel import attach_global, gather_rollout, image_metrics, local_rows
 from rlfactory.train.guards.update_guard import Guard
 from rlfactory.train.learner import Learner
-from rlfactory.train.metrics import (
-    drop_unscored,
-    reward_metrics,
-    samples_of,
-    zero_variance_groups,
-)
+from rlfactory.train.metrics import drop_unscored, reward_metrics, samples_of, zero_variance_groups
 from rlfactory.train.resampling import SEED_STRIDE, keep_varied, renumbered, resample
 from rlfactory.utils.fault_injection import fault_point
 from rlfactory.utils.pytree import concat, require
@@ -102,8 +97,8 @@ class Trainer:
         components, hardware = self.components, self.components.hardware
         self._peaks.clear()
         self._note_peak("evaluate")  # whatever took place since the last iteration
-        pending = components.scorer.begin(self._score_samples, self.budget.group_size)
-        with self._timed("iteration"), pending:
+        scoring = components.scorer.begin(self._score_samples, self.budget.group_size)
+        with self._timed("iteration"), scoring as pending:
             # forward passes for evaluation prompts are not part of the iteration
             components.model.evaluations.read_and_reset()
             with self._measured("sample"):
@@ -125,10 +120,7 @@ class Trainer:
         return rollout, metrics
 
     def sample(
-        self,
-        iteration: int,
-        on_batch: Callable[[Samples], None] | None = None,
-        number: int = 0,
+        self, iteration: int, on_batch: Callable[[Samples], None] | None = None, number: int = 0
     ) -> Rollout:
         """Draw this rank's samples of an iteration from the behaviour policy.
 

@@ -34,6 +34,13 @@ def from_pil(image: Image.Image) -> "Tensor":
     return pixels.view(image.height, image.width, 3).permute(2, 0, 1)
 
 
+def resize_to_square(image: "Tensor", side: int | None) -> "Tensor":
+    """An image `[3, H, W]` uint8 as a square, by Pillow's bicubic filter; as it is for None."""
+    if side is None or image.shape[1:] == (side, side):
+        return image
+    return from_pil(to_pil(image).resize((side, side), Image.Resampling.BICUBIC))
+
+
 def picture(sample: "Tensor") -> Image.Image:
     """One picture of a sample: the image `[3, H, W]`, or the contact sheet of a video."""
     return to_pil(sample) if sample.ndim == 3 else contact_sheet(sample)

@@ -17,6 +17,7 @@ from rlfactory.config.schema.signature import (
     RUNTIME_ARGUMENTS,
     Parameter,
     constructor_parameters,
+    live_signature,
     read_signature,
 )
 from rlfactory.config.schema.static_names import TargetError
@@ -175,6 +176,23 @@ def test_options_that_are_passed_on_are_those_of_the_parent_too(package: Write) 
         assert found.parameters["a"].required
         assert not found.takes_any
     assert read_signature(f"{name}.b.D").takes_any
+
+
+def test_an_option_of_the_parent_may_be_absent(package: Write) -> None:
+    name = package(
+        a="class A:\n    def __init__(self, *, a=1, b=2): ...\n"
+        "class B(A):\n    absent = ('b',)\n    def __init__(self, *, c=3, **options): ...\n"
+    )
+    assert [*read_signature(f"{name}.a.B").parameters] == ["a", "c"]
+    assert [*read_signature(f"{name}.a.A").parameters] == ["a", "b"]
+
+    class Parent:
+        def __init__(self, *, a: int = 1, b: int = 2) -> None: ...
+
+    class Child(Parent):
+        absent = ("b",)
+
+    assert [*live_signature("Child", Child).parameters] == ["a"]
 
 
 def test_reexports(package: Write) -> None:

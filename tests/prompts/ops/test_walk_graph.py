@@ -1,6 +1,7 @@
 """The graph of trlx's task: walks, the shortest of them, and what a walk is worth."""
 
 from collections import deque
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +13,12 @@ from rlfactory.prompts.ops.walk_graph import (
     adjacency,
     best_lengths,
     optimality,
-    random_walks,
     walk_length,
 )
+
+from ...load_script import load_script
+
+random_walks = load_script(Path(__file__).parents[3] / "scripts/zoo/randomwalks.py").random_walks
 
 
 def shortest(start: int) -> list[int]:

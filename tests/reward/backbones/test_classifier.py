@@ -12,16 +12,24 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from rlfactory.reward.backbones.classifier import Classifier
-from rlfactory.reward.base import RewardError
+from rlfactory.reward.backbones.classifier import ClassifierReward
+from rlfactory.reward.base import RewardError, Samples
 
 TEXTS = ["good", "the movie was a waste of time !", "", "bad bad movies", "great " * 15, "the"]
 CPU = torch.device("cpu")
 
 
+class Logits(ClassifierReward):
+    """A classifier whose logits are looked at."""
+
+    main = "logits"
+
+    def score(self, samples: Samples) -> dict[str, torch.Tensor]:
+        raise NotImplementedError
+
+
 def load(path, **options):
-    defaults = {"dtype": "float32", "use_attention_mask": True, "batch_size": 4, "max_tokens": 512}
-    return Classifier(str(path), CPU, **{**defaults, **options})
+    return Logits(CPU, path=str(path), **{"batch_size": 4, **options})
 
 
 @pytest.fixture

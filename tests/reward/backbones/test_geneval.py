@@ -50,31 +50,33 @@ def test_an_object_is_cut_out_on_grey():
 
 def test_the_colour_is_clip_s_nearest(clip_folder):
     """Against CLIP's own similarities, the mean of unit vectors over three phrases."""
-    namer = ColorNamer(str(clip_folder), CPU, dtype=torch.float32)
+    namer = ColorNamer(str(clip_folder), CPU, dtype="float32")
     items = [instance("movie", 0.9, mask(4, 6, 20, 16)), instance("movie", 0.8, mask(0, 0, 48, 32))]
     direction = torch.randn(10, 24, generator=torch.Generator().manual_seed(3))
     namer._classifiers["movie"] = direction
     found = namer(noise()[0], items)
     picture = Image.fromarray(noise()[0].permute(1, 2, 0).numpy())
     for item, color in zip(items, found, strict=True):
-        pixels = namer.processor(crop_object(picture, item), return_tensors="pt")["pixel_values"]
+        pixels = namer.clip.pixels([crop_object(picture, item)])
         with torch.no_grad():
-            seen = namer.model.visual_projection(namer.model.vision_model(pixels).pooler_output)
+            seen = namer.clip.model.visual_projection(
+                namer.clip.model.vision_model(pixels).pooler_output
+            )
         assert color == COLORS[(seen @ direction.T).argmax()]
     assert namer(noise()[0], []) == []
 
 
 def test_a_colour_s_direction_is_the_mean_of_three_phrases(clip_folder):
-    namer = ColorNamer(str(clip_folder), CPU, dtype=torch.float32)
+    namer = ColorNamer(str(clip_folder), CPU, dtype="float32")
     found = namer._classifier("movie")
     assert found.shape == (10, 24)
     phrases = ["a photo of a blue movie", "a photo of a blue-colored movie"]
     total = torch.zeros(24)
     for phrase in [*phrases, "a photo of a blue object"]:
-        tokens = namer.tokenizer(phrase, return_tensors="pt")
+        tokens = namer.clip.tokenizer(phrase, return_tensors="pt")
         with torch.no_grad():
-            pooled = namer.model.text_model(tokens["input_ids"]).pooler_output
-            vector = namer.model.text_projection(pooled)[0]
+            pooled = namer.clip.model.text_model(tokens["input_ids"]).pooler_output
+            vector = namer.clip.model.text_projection(pooled)[0]
         total += vector / vector.norm()
     torch.testing.assert_close(
         found[COLORS.index("blue")], total / total.norm(), atol=1e-4, rtol=1e-4

@@ -1,24 +1,25 @@
 """Asking over HTTP: what is sent, what is asked again, and servers that are none."""
 
+import asyncio
 import gzip
 import random
+import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from time import monotonic, sleep
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from rlfactory.reward.base import RewardError
+from rlfactory.reward.base import RewardError, Samples
 from rlfactory.reward.client.http_client import (
     LONGEST_WAIT,
     CallFailed,
-    JsonClient,
-    RetryPolicy,
-    in_threads,
+    HttpReward,
     is_loopback,
 )
 
@@ -31,18 +32,35 @@ def elsewhere() -> Iterator[Callable[..., Elsewhere]]:
         yield lambda answer: start(answer, {"well": True})
 
 
+class Client(HttpReward):
+    """Asks, and scores nothing."""
+
+    media, main = "texts", ""
+
+    def score(self, samples: Samples) -> dict[str, torch.Tensor]:
+        raise NotImplementedError
+
+    def post(self, body: bytes) -> int:
+        """What the server says of one body."""
+        (answer,) = self.post_each("/score", 1, lambda _: body, size)
+        if isinstance(answer, CallFailed):
+            raise answer
+        return answer
+
+
 def client(
     url: str, *, token_env: str = "NO_TOKEN", retries: int = 0, timeout: float = 5
-) -> JsonClient:
-    policy = RetryPolicy(5, timeout, retries, 0.01)
-    return JsonClient(url, key="reward.url", token_env=token_env, policy=policy, concurrency=2)
+) -> Client:
+    made = Client(url=url, timeout=timeout, retries=retries, backoff=0.01, concurrency=2)
+    made.authorize(token_env)
+    return made
 
 
 def good(body: dict[str, Any]) -> tuple[int, object]:
     return 200, {"size": len(body)}
 
 
-def size(answer: dict[str, Any]) -> int:
+def size(number: int, answer: dict[str, Any]) -> int:
     if "size" not in answer:
         raise ValueError("no size")
     return answer["size"]
@@ -51,7 +69,7 @@ def size(answer: dict[str, Any]) -> int:
 def test_json_goes_out_and_comes_back(elsewhere):
     server = client(elsewhere(good).url + "/")
     assert server.get("/health") == {"well": True}
-    assert server.post("/score", b'{"a": 1, "b": 2}', size) == 2
+    assert server.post(b'{"a": 1, "b": 2}') == 2
 
 
 def test_it_is_asked_again_with_the_same_key(elsewhere):
@@ -62,17 +80,17 @@ def test_it_is_asked_again_with_the_same_key(elsewhere):
 
     server = elsewhere(sometimes)
     asks = client(server.url, retries=4)
-    assert asks.post("/score", b'{"a": 1}', size) == 1
+    assert asks.post(b'{"a": 1}') == 1
     keys = {headers["Idempotency-Key"] for headers, _ in server.asked}
     assert (len(server.asked), len(keys)) == (5, 1)
-    asks.post("/score", b"{}", size)
+    asks.post(b"{}")
     assert server.asked[-1][0]["Idempotency-Key"] not in keys
 
 
 def test_a_refusal_for_good_is_not_asked_again(elsewhere):
     server = elsewhere(lambda body: (422, {"error": "metadata 0 lacks scene"}))
     with pytest.raises(CallFailed, match="the server says 422: metadata 0 lacks scene") as raised:
-        client(server.url, retries=5).post("/score", b"{}", size)
+        client(server.url, retries=5).post(b"{}")
     assert len(server.asked) == 1
     assert raised.value.status == 422
 
@@ -152,7 +170,7 @@ def test_a_redirect_is_not_followed(elsewhere, monkeypatch):
     server = elsewhere(lambda body: (307, b""))
     server.headers = {"Location": other.url + "/score"}
     with pytest.raises(CallFailed, match="307: ask 'http://127.*, which is not followed"):
-        client(server.url, token_env="MY_TOKEN", retries=2).post("/score", b"{}", size)
+        client(server.url, token_env="MY_TOKEN", retries=2).post(b"{}")
     assert not other.asked
 
 
@@ -168,25 +186,19 @@ def test_a_compressed_answer_is_not_unpacked():
         client(_raw_server(answer)).get("/health")
 
 
-class Waits(threading.Event):
-    """Notes for how long it is waited for, and does not wait."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked: list[float] = []
-
-    def wait(self, timeout: float | None = None) -> bool:
-        self.asked.append(timeout or 0)
-        return False
-
-
 @pytest.mark.parametrize(("after", "waited"), [("7", 7), ("900", LONGEST_WAIT), ("soon", 0.01)])
-def test_a_server_says_when_to_come_back(elsewhere, after, waited):
-    server, stop = elsewhere(lambda body: (503, b"")), Waits()
+def test_a_server_says_when_to_come_back(elsewhere, monkeypatch, after, waited):
+    server, waits, wait = elsewhere(lambda body: (503, b"")), [], asyncio.sleep
+
+    async def note(seconds: float) -> None:
+        waits.append(seconds)
+        await wait(0)
+
+    monkeypatch.setattr(asyncio, "sleep", note)
     server.headers = {"Retry-After": after}
     with pytest.raises(CallFailed):
-        client(server.url, retries=1).post("/score", b"{}", size, stop)
-    assert stop.asked == [pytest.approx(waited, rel=0.5)]
+        client(server.url, retries=1).post(b"{}")
+    assert [w for w in waits if w] == [pytest.approx(waited, rel=0.5)]
 
 
 @pytest.mark.parametrize(
@@ -213,21 +225,22 @@ def test_this_machine_by_its_name():
 def test_the_token_comes_from_the_environment(elsewhere, monkeypatch):
     monkeypatch.setenv("MY_TOKEN", "s3cret")
     server = elsewhere(good)
-    client(server.url, token_env="MY_TOKEN").post("/score", b"{}", size)
+    client(server.url, token_env="MY_TOKEN").post(b"{}")
     assert server.asked[0][0]["Authorization"] == "Bearer s3cret"
     monkeypatch.setenv("MY_TOKEN", "two words")
     with pytest.raises(RewardError, match="MY_TOKEN holds a token with spaces") as raised:
         client(server.url, token_env="MY_TOKEN")
     assert "two words" not in str(raised.value)
     monkeypatch.delenv("MY_TOKEN")
-    client(server.url, token_env="MY_TOKEN").post("/score", b"{}", size)
+    client(server.url, token_env="MY_TOKEN").post(b"{}")
     assert server.asked[1][0]["Authorization"] is None
 
 
 def test_pauses_double_and_differ():
-    policy = RetryPolicy(1, 1, 9, 0.5)
+    asks = Client(url="http://127.0.0.1", backoff=0.5)
     for attempt, longest in ((1, 0.5), (2, 1), (4, 4), (12, 30), (2000, 30)):
-        found = [policy.pause(attempt) for _ in range(200)]
+        state = SimpleNamespace(attempt_number=attempt, outcome=None)
+        found = [asks.pause(state) for _ in range(200)]
         assert longest / 2 <= min(found) < max(found) <= longest
         assert max(found) - min(found) > longest / 4
 
@@ -238,31 +251,28 @@ def test_the_runs_random_numbers_are_not_touched(elsewhere):
     torch.manual_seed(0)
     before = random.getstate(), torch.get_rng_state()
     with pytest.raises(CallFailed, match=r"attempt 3, the last"):
-        client(server.url, retries=2).post("/score", b"{}", size)
+        client(server.url, retries=2).post(b"{}")
     assert random.getstate() == before[0]
     assert torch.equal(torch.get_rng_state(), before[1])
 
 
-def test_what_failed_stands_in_its_place():
-    def ask(number: int, stop: threading.Event) -> int:
-        if number == 1:
-            raise CallFailed("not this one")
-        return 10 * number
-
-    first, failed, last = in_threads(ask, 3, 2)
-    assert (first, last) == (0, 20)
+def test_what_failed_stands_in_its_place(elsewhere):
+    server = elsewhere(lambda body: (422, b"") if len(body) == 1 else good(body))
+    bodies = [b"{}", b'{"a": 1}', b'{"a": 1, "b": 2}']
+    first, failed, last = client(server.url).post_each("/score", 3, bodies.__getitem__, size)
+    assert (first, last) == (0, 2)
     assert isinstance(failed, CallFailed)
-    assert [*in_threads(ask, 0, 2)] == []
+    assert client(server.url).post_each("/score", 0, bodies.__getitem__, size) == []
 
 
-def test_an_interruption_does_not_wait_for_attempts(elsewhere):
-    def ask(number: int, stop: threading.Event) -> int:
-        if number == 0:
-            raise KeyboardInterrupt
-        assert stop.wait(10), "nobody said stop"
-        raise CallFailed("interrupted")
+def test_an_interruption_does_not_wait_for_attempts():
+    def interrupt(number: int) -> bytes:
+        if number == 1:
+            target = [threading.main_thread().ident, signal.SIGINT]
+            threading.Timer(0.2, signal.pthread_kill, target).start()
+        return b"{}"
 
     began = monotonic()
     with pytest.raises(KeyboardInterrupt):
-        in_threads(ask, 3, 2)
-    assert monotonic() - began < 5
+        client(_raw_server(_never_reads), retries=9).post_each("/score", 3, interrupt, size)
+    assert monotonic() - began < 4

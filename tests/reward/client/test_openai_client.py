@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from PIL import Image
 
-from rlfactory.reward.base import RewardError
-from rlfactory.reward.client.http_client import RetryPolicy
-from rlfactory.reward.client.openai_client import VisionChat, fill_template, resize_to_square
+from rlfactory.reward.base import RewardError, Samples
+from rlfactory.reward.client.openai_client import AskingReward
 
 from ..elsewhere import Elsewhere, asked, says, servers
 
@@ -23,9 +21,17 @@ def elsewhere() -> Iterator[Callable[..., Elsewhere]]:
         yield lambda answer, health=MODELS: start(answer, health)
 
 
-def chat(url: str, **options: Any) -> VisionChat:
-    known = {"model": "llava", "key_env": "NO_KEY", "image_size": None}
-    return VisionChat(url, concurrency=2, policy=RetryPolicy(5, 5, 0, 0.01), **(known | options))
+class Chat(AskingReward):
+    """Asks, and scores nothing."""
+
+    main = ""
+
+    def score(self, samples: Samples) -> dict[str, torch.Tensor]:
+        raise NotImplementedError
+
+
+def chat(url: str, **options: Any) -> Chat:
+    return Chat(url=url, **({"model": "llava", "retries": 0, "concurrency": 2} | options))
 
 
 def pictures(count: int) -> torch.Tensor:
@@ -88,16 +94,3 @@ def test_a_server_that_is_down():
         port = free.getsockname()[1]
     with pytest.raises(RewardError, match="no model answers there: ConnectError"):
         chat(f"http://127.0.0.1:{port}/v1")
-
-
-def test_the_prompt_takes_its_place_and_other_braces_stay():
-    assert fill_template("Is it {prompt}? {yes}", "{two} [dogs]") == "Is it {two} [dogs]? {yes}"
-
-
-def test_resizing_is_pillows():
-    torch.manual_seed(0)
-    image = torch.randint(0, 256, (3, 10, 6), dtype=torch.uint8)
-    expected = Image.fromarray(image.permute(1, 2, 0).numpy()).resize((7, 7))
-    found = Image.fromarray(resize_to_square(image, 7).permute(1, 2, 0).numpy())
-    assert found.tobytes() == expected.tobytes()
-    assert resize_to_square(image, None) is image

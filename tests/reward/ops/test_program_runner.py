@@ -3,14 +3,13 @@ import subprocess
 import pytest
 
 from rlfactory.reward.ops.program_runner import raises_nothing, run
-from rlfactory.reward.python_code import Limits, NotRunError, count_passed
+from rlfactory.reward.python_code import NotRunError, count_passed
 
-LIMITS = Limits(seconds=5.0, memory=2**29)
 ADD = "def add(a, b):\n    return a + b\n"
 
 
-def passed(code, *tests, limits=LIMITS):
-    return count_passed(code, tests or ["pass"], limits)
+def passed(code, *tests, seconds=5.0):
+    return count_passed(code, tests or ["pass"], seconds=seconds, memory=2**29)
 
 
 def test_each_test_runs_after_the_program():
@@ -40,7 +39,7 @@ def test_a_program_that_fails_or_breaks_a_limit_passes_nothing(code):
 
 
 def test_an_endless_program_is_ended():
-    assert passed("while True:\n    pass", limits=Limits(0.2, 2**29)) == 0
+    assert passed("while True:\n    pass", seconds=0.2) == 0
 
 
 def test_a_program_has_a_folder_of_its_own():

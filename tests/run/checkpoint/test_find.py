@@ -9,12 +9,12 @@ import pytest
 from rlfactory.model.base import ImageModel
 from rlfactory.model.weight_sets import EMA
 from rlfactory.run.checkpoint.find import checkpoint_of, newest, put_aside, remove_unfinished
-from rlfactory.run.checkpoint.save import save_checkpoint
+from rlfactory.run.checkpoint.save import begin_checkpoint
 
 
 def test_the_newest_has_the_highest_number(model: ImageModel, tmp_path: Path) -> None:
     for number in (2, 1000010, 9):
-        save_checkpoint(checkpoint_of(tmp_path, number), model, EMA, {})
+        begin_checkpoint(checkpoint_of(tmp_path, number), model, EMA, {})()
     assert newest(tmp_path) == tmp_path / "step_1000010"
 
 
@@ -22,7 +22,7 @@ def test_a_damaged_one_is_named_and_put_aside_and_the_one_before_is_used(
     model: ImageModel, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in (1, 2, 3):
-        save_checkpoint(checkpoint_of(tmp_path, number), model, EMA, {})
+        begin_checkpoint(checkpoint_of(tmp_path, number), model, EMA, {})()
     (tmp_path / "step_000003" / "state.json").write_text("{}")
     (tmp_path / "step_000002" / "MANIFEST.json").unlink()
     assert newest(tmp_path) == tmp_path / "step_000001"

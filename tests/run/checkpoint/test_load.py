@@ -21,7 +21,7 @@ from rlfactory.run.checkpoint.load import (
     load_optimizer,
     load_state,
 )
-from rlfactory.run.checkpoint.save import save_checkpoint
+from rlfactory.run.checkpoint.save import begin_checkpoint
 from rlfactory.run.folder import RunFolder, RunFolderError
 
 Step = Callable[..., torch.optim.Optimizer]
@@ -124,7 +124,7 @@ def test_an_optimiser_goes_on_as_if_nothing_had_been(
     optimizer = kind(model.weights.parameters.values(), lr=0.1, **options)
     for _ in range(3):
         stepped(model, optimizer)
-    save_checkpoint(tmp_path / "a", model, "policy", {}, optimizer)
+    begin_checkpoint(tmp_path / "a", model, "policy", {}, optimizer)()
     load_checkpoint(tmp_path / "a", other)
     again = kind(other.weights.parameters.values(), lr=0.7)
     load_optimizer(tmp_path / "a", again)
@@ -140,7 +140,7 @@ def test_options_that_were_changed_may_be_kept(
 ) -> None:
     optimizer = stepped(model)
     optimizer.param_groups[0]["peak_lr"] = 0.1
-    save_checkpoint(tmp_path / "a", model, EMA, {}, optimizer)
+    begin_checkpoint(tmp_path / "a", model, EMA, {}, optimizer)()
     again = torch.optim.AdamW(linear().weights.parameters.values(), lr=0.7)
     load_optimizer(tmp_path / "a", again, keep_options=True)
     assert again.param_groups[0]["lr"] == 0.7
@@ -150,7 +150,7 @@ def test_options_that_were_changed_may_be_kept(
 
 def test_the_state_comes_back_as_it_was(stepped: Step, model: ImageModel, tmp_path: Path) -> None:
     state = {"score": -math.inf, "prompts": {"$": [0.1]}, "step": None}
-    save_checkpoint(tmp_path / "a", model, EMA, state, stepped(model))
+    begin_checkpoint(tmp_path / "a", model, EMA, state, stepped(model))()
     assert load_state(tmp_path / "a") == state
 
 
@@ -220,7 +220,7 @@ def test_moments_of_other_shapes_are_refused(
     change: Callable[[dict[str, torch.Tensor]], None],
 ) -> None:
     optimizer = stepped(model)
-    save_checkpoint(tmp_path / "a", model, "policy", {}, optimizer)
+    begin_checkpoint(tmp_path / "a", model, "policy", {}, optimizer)()
     _with(tmp_path / "a", OPTIMIZER_FILE, change)
     again = torch.optim.AdamW(model.weights.parameters.values(), lr=0.7)
     with pytest.raises(RunFolderError, match="another state than this run's"):
@@ -247,7 +247,7 @@ def test_moments_of_other_shapes_are_refused(
 def test_an_optimizers_state_of_another_form_is_refused(
     stepped: Step, model: ImageModel, tmp_path: Path, change: Callable[[Any], object]
 ) -> None:
-    save_checkpoint(tmp_path / "a", model, "policy", {}, stepped(model))
+    begin_checkpoint(tmp_path / "a", model, "policy", {}, stepped(model))()
     state = json.loads((tmp_path / "a" / STATE_FILE).read_text())
     change(state)
     (tmp_path / "a" / STATE_FILE).write_text(json.dumps(state))
@@ -264,7 +264,7 @@ def test_a_parameter_without_a_gradient_yet_has_no_moments(
     optimizer = torch.optim.AdamW(model.weights.parameters.values(), lr=0.1)
     model.bias.grad = torch.ones_like(model.bias)
     optimizer.step()
-    save_checkpoint(tmp_path / "a", model, "policy", {}, optimizer)
+    begin_checkpoint(tmp_path / "a", model, "policy", {}, optimizer)()
     again = torch.optim.AdamW(linear().weights.parameters.values(), lr=0.7)
     load_optimizer(tmp_path / "a", again)
     assert len(again.state) == 1

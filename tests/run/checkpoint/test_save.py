@@ -11,7 +11,7 @@ from rlfactory.model.base import ImageModel
 from rlfactory.model.weight_sets import EMA
 from rlfactory.run.checkpoint.find import newest
 from rlfactory.run.checkpoint.load import load_checkpoint, load_optimizer
-from rlfactory.run.checkpoint.save import begin_checkpoint, checkpoint_bytes, save_checkpoint
+from rlfactory.run.checkpoint.save import begin_checkpoint, checkpoint_bytes
 
 Step = Callable[..., torch.optim.Optimizer]
 
@@ -20,7 +20,7 @@ def test_every_weight_set_comes_back(
     model: ImageModel, linear: Callable[..., ImageModel], tmp_path: Path
 ) -> None:
     model.weights.parameters["bias"].data.fill_(2.0)
-    save_checkpoint(tmp_path / "step_000003", model, EMA, {"updates": 5})
+    begin_checkpoint(tmp_path / "step_000003", model, EMA, {"updates": 5})()
     state = json.loads((tmp_path / "step_000003" / "state.json").read_text())
     assert state == {"updates": 5}
     other = linear(0.0, 0.0)
@@ -32,8 +32,8 @@ def test_every_weight_set_comes_back(
 
 def test_the_export_holds_the_set_that_was_named(model: ImageModel, tmp_path: Path) -> None:
     model.weights.parameters["bias"].data.fill_(2.0)
-    save_checkpoint(tmp_path / "a", model, EMA, {})
-    save_checkpoint(tmp_path / "b", model, "policy", {})
+    begin_checkpoint(tmp_path / "a", model, EMA, {})()
+    begin_checkpoint(tmp_path / "b", model, "policy", {})()
     assert [(tmp_path / n / "exported").read_text() for n in "ab"] == ["0.25", "2.0"]
 
 
@@ -45,7 +45,7 @@ def test_a_failure_leaves_no_half_checkpoint(
 
     monkeypatch.setattr(model, "export", broken)
     with pytest.raises(OSError, match="disk"):
-        save_checkpoint(tmp_path / "step_000001", model, EMA, {})
+        begin_checkpoint(tmp_path / "step_000001", model, EMA, {})()
     assert newest(tmp_path) is None
 
 

@@ -78,24 +78,30 @@ def test_without_a_background_everything_happens_at_once() -> None:
 OPTIONS = {"keep": 2, "keep_every": 0, "background": False}
 
 
-@pytest.fixture
-def manager_with(tmp_path: Path) -> Callable[..., CheckpointManager]:
-    folder = RunFolder.create(tmp_path / "run")
-    return lambda **changes: CheckpointManager(
-        folder, OPTIONS | changes, Best(folder.checkpoints, "main")
-    )
+def save(manager: CheckpointManager, done: int) -> None:
+    manager.save(done, {"iterations": done}, {"step": done})
 
 
 @pytest.fixture
-def save(linear: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    model = linear()
+def manager_with(
+    tmp_path: Path, linear: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., CheckpointManager]:
+    folder, model = RunFolder.create(tmp_path / "run"), linear()
     monkeypatch.setattr(model, "export", lambda folder, values: None)
     optimizer = torch.optim.SGD(model.weights.parameters.values(), lr=0.1)
 
-    def call(manager: CheckpointManager, done: int) -> None:
-        manager.save(done, {"iterations": done}, model, "policy", optimizer, {"step": done})
+    def make(is_main: bool = True, **changes: Any) -> CheckpointManager:
+        return CheckpointManager(
+            folder,
+            OPTIONS | changes,
+            Best(folder.checkpoints, "main"),
+            model=model,
+            optimizer=optimizer,
+            exported="policy",
+            is_main=is_main,
+        )
 
-    return call
+    return make
 
 
 def names(manager: CheckpointManager) -> set[str]:
@@ -104,7 +110,6 @@ def names(manager: CheckpointManager) -> set[str]:
 
 def test_an_iteration_is_saved_once_and_the_best_is_named(
     manager_with: Callable[..., CheckpointManager],
-    save: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = manager_with()
@@ -117,7 +122,6 @@ def test_an_iteration_is_saved_once_and_the_best_is_named(
 
 def test_what_could_not_be_written_can_be_tried_again(
     manager_with: Callable[..., CheckpointManager],
-    save: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(*_: object) -> None:
@@ -135,7 +139,6 @@ def test_what_could_not_be_written_can_be_tried_again(
 
 def test_room_is_asked_for_first(
     manager_with: Callable[..., CheckpointManager],
-    save: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def full(path: Path, needed: int) -> None:
@@ -150,7 +153,6 @@ def test_room_is_asked_for_first(
 
 def test_a_full_disk_is_named_and_the_same_state_can_be_saved_again(
     manager_with: Callable[..., CheckpointManager],
-    save: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made, save_file = manager_with(), save_module.save_file
@@ -169,9 +171,10 @@ def test_a_full_disk_is_named_and_the_same_state_can_be_saved_again(
     assert newest(made.folder.checkpoints) is not None
 
 
-def test_other_ranks_take_part_and_write_nothing(save: Callable[..., None], tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path / "peer")
-    made = CheckpointManager(folder, OPTIONS, Best(folder.checkpoints, "main"), is_main=False)
+def test_other_ranks_take_part_and_write_nothing(
+    manager_with: Callable[..., CheckpointManager],
+) -> None:
+    made = manager_with(is_main=False)
     save(made, 3)
     made.write_best()
     assert (made.saved, names(made)) == (3, set())

@@ -20,10 +20,10 @@ class Noting:
     def wait(self) -> None:
         self.asked.append("wait")
 
-    def save(self, done: int, state: object, model: object, exported: str, *_: object) -> None:
+    def save(self, done: int, *_: object) -> None:
         if self.fails:
             raise OSError("no room")
-        self.asked.append(("save", done, exported))
+        self.asked.append(("save", done))
 
     def take(self, iteration: int, model: object, optimizer: object) -> None:
         self.iteration = iteration
@@ -48,7 +48,7 @@ def savepoint(asked: list[Any], done: int, saved: int | None, snapshot: bool = T
     manager: Any = Noting(asked, saved)
     copy: Any = Noting(asked) if snapshot else None
     state = {"iterations": done, "config": {}}
-    made = Savepoint(trainer, manager, lambda: state, exported="ema", snapshot=copy)
+    made = Savepoint(trainer, manager, lambda: state, copy)
     if snapshot:
         assert trainer.learner.before_moving == copy.before_moving
     made.mark()
@@ -84,13 +84,13 @@ def test_weights_that_moved_are_rolled_back_before_saving(asked: list[Any]) -> N
     made.take_snapshot()
     made.trainer.learner.has_moved = True
     made.rollback_and_save()
-    assert asked == [("take", 3), "put back", ("save", 3, "ema")]
+    assert asked == [("take", 3), "put back", ("save", 3)]
     assert not made.trainer.learner.has_moved
 
 
 def test_weights_that_did_not_move_are_saved_as_they_are(asked: list[Any]) -> None:
     savepoint(asked, 3, 2).rollback_and_save()
-    assert asked == [("save", 3, "ema")]
+    assert asked == [("save", 3)]
 
 
 @pytest.mark.parametrize(("done", "saved"), [(0, None), (4, 4)])

@@ -24,7 +24,6 @@ from rlfactory.train.data_parallel import Shard, local_rows
 from rlfactory.train.evaluation.evaluator import (
     Evaluation,
     Evaluator,
-    _gather,
     evaluation_metrics,
     text_measures,
 )
@@ -217,6 +216,6 @@ def test_measures_of_texts_are_those_of_all_ranks(together: Callable[..., list[A
             reference_log_prob=values[rows],
             lengths=lengths[rows],
         )
-        return text_measures(_gather(local, Shard(rows, hardware)))
+        return text_measures(Shard(rows, hardware).all_gather_any(local))
 
     assert together(2, work) == [text_measures(drawn)] * 2

@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import nn
 
+from rlfactory.model.memory import OffloadedModules
 from rlfactory.reward.base import Reward, RewardError, Samples
-from rlfactory.train.scoring.async_scorer import RewardOffloader, Scorer, networks_of
+from rlfactory.train.scoring.async_scorer import Scorer, networks_of
 
 SIZE = 3
 
@@ -75,9 +76,9 @@ def test_scoring_goes_on_while_samples_are_drawn() -> None:
             sleep(0.08)
         gathering.scores()
     assert gathering.overlapped_seconds > 0.15
-    waited = Scorer(False).begin(judge, SIZE)
-    waited.add(samples(0, 3))
-    waited.scores()
+    with Scorer(False).begin(judge, SIZE) as waited:
+        waited.add(samples(0, 3))
+        waited.scores()
     assert waited.overlapped_seconds == 0
 
 
@@ -163,8 +164,7 @@ def test_networks_are_found_wherever_a_reward_holds_them() -> None:
 
 def test_networks_are_on_their_device_only_while_scores_are_computed() -> None:
     moved, places = Moved(), list[str]()
-    offloader = RewardOffloader([Network(nn.Linear(1, 1))], torch.device("meta"))
-    offloader.networks.modules = [moved]  # type: ignore[list-item]
+    offloader = OffloadedModules([moved], torch.device("meta"))  # type: ignore[list-item]
     offloader.offload()
 
     def judge(given: Samples) -> dict[str, torch.Tensor]:

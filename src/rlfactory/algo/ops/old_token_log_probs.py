@@ -47,9 +47,6 @@ def with_old_token_log_probs(
         make_passes: Makes the micro-batches.
     """
 
-    def measure(logits: Tensor, ids: Tensor) -> tuple[Tensor]:
-        return (dynamics.step(logits, next=ids).log_prob,)
-
     old = torch.full_like(require(rollout.tokens, "tokens").log_prob, torch.nan)
     # with sharded parameters it is a collective of all ranks
     with model.weights(POLICY):
@@ -57,7 +54,7 @@ def with_old_token_log_probs(
             index, start = to_device(rows, old.device), 0
             for batch, counts in make_passes(rollout[rows])[1]:
                 tokens = batch.tokens
-                (log_prob,), *_ = model.measure(tokens, measure, tokens.real(tokens.response))
+                log_prob, _ = model.token_log_probs(tokens, dynamics)
                 if counts:  # padding is evaluated too: other ranks wait for its pass
                     stop = start + len(batch)
                     old[index[start:stop], : tokens.mask.shape[1]] = tokens.pad(log_prob)

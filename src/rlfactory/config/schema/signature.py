@@ -110,7 +110,14 @@ def live_signature(name: str, value: object) -> Signature:
     takes_any = any(p.kind is p.VAR_KEYWORD for p in own)
     options = {p.name: Parameter(Any, p.default is p.empty) for p in constructor_parameters(value)}
     taken = {option: p for option, p in options.items() if option not in _PASSED}
-    return Signature(name, taken, constants, takes_any)
+    return Signature(name, _without_absent(taken, constants), constants, takes_any)
+
+
+def _without_absent(
+    found: Mapping[str, Parameter], constants: Mapping[str, Any]
+) -> dict[str, Parameter]:
+    """The parameters without those of ancestors that the class says are `absent`."""
+    return {name: p for name, p in found.items() if name not in constants.get("absent", ())}
 
 
 def constructor_parameters(kind: type) -> list[inspect.Parameter]:
@@ -163,7 +170,7 @@ def _read_signature(target: str) -> Signature:
             if isinstance(item, ast.FunctionDef) and item.name == "__init__":
                 found = _parameters(owner, item) | found
                 if item.args.kwarg is None:
-                    return Signature(name, found, traits)
+                    return Signature(name, _without_absent(found, traits), traits)
                 passes_on = True
     if passes_on:
         return Signature(name, found, traits, takes_any=True)

@@ -19,15 +19,12 @@ def response_log_prob(
         batch: the most responses in one forward pass; fewer if their logits need it.
     """
 
-    def measure(logits: Tensor, ids: Tensor) -> tuple[Tensor]:
-        return (dynamics.step(logits, next=ids).log_prob,)
-
     log_probs = torch.zeros_like(tokens.log_prob)
     tokens, size = tokens.measured(), model.rows_at_once(log_probs.shape[1], batch)
     with model.weights(weights):
         for start in range(0, len(log_probs), size):
             rows = slice(start, start + size)
             part = tokens.part(rows)
-            (values,), *_ = model.measure(part, measure, part.real(part.response))
-            log_probs[rows, : part.mask.shape[1]] = part.pad(values)
+            found, _ = model.token_log_probs(part, dynamics)
+            log_probs[rows, : part.mask.shape[1]] = part.pad(found)
     return log_probs

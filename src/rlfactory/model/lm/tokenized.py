@@ -119,7 +119,6 @@ class TokenizedModel(TextModel):
     def encode_completions(
         self, prompts: Sequence[str], texts: Sequence[str], length: int | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """See the contract."""
         given = self.prompts.prompt_ids(prompts)
         rows = self.prompts.completion_ids(prompts, texts, given)
         require_rows(self.tokenizer, rows, self.rows)
@@ -128,12 +127,10 @@ class TokenizedModel(TextModel):
         return padded_completions(rows, limits, self.tokenizer.pad_token_id)
 
     def as_given(self, prompt: str) -> str:
-        """See the contract."""
         (ids,) = self.prompts.prompt_ids([prompt])
         return str(self.tokenizer.decode(ids))
 
     def as_learned(self, prompt: str, text: str, length: int | None = None) -> str:
-        """See the contract."""
         (ids,), (mask,), _ = self.encode_completions([prompt], [text], length)
         return str(self.tokenizer.decode(ids[mask]))
 

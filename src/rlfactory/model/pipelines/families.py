@@ -14,7 +14,7 @@ class Family:
 
     Attributes:
         pipeline: its text-to-image pipeline class of diffusers.
-        target: its adapter.
+        adapter: the module and class of its adapter, in this package.
         network: the class of the network that is trained.
         option: the option of the group `model` for its full-size models.
         small: that of the small model that ships; None where none does.
@@ -25,7 +25,7 @@ class Family:
     """
 
     pipeline: str
-    target: str
+    adapter: str
     network: str
     option: str
     small: str | None = None
@@ -34,85 +34,49 @@ class Family:
     optional: tuple[str, ...] = ()
     pictures: bool = False
 
+    @property
+    def target(self) -> str:
+        """The import path of its adapter."""
+        return f"rlfactory.model.{self.adapter}"
+
 
 FAMILIES = (
+    Family("StableDiffusionPipeline", "sd.SD", "UNet2DConditionModel", "sd14", small="tiny_sd"),
     Family(
-        pipeline="StableDiffusionPipeline",
-        target="rlfactory.model.sd.SD",
-        network="UNet2DConditionModel",
-        option="sd14",
-        small="tiny_sd",
+        "StableDiffusionXLPipeline", "sdxl.SDXL", "UNet2DConditionModel", "sdxl", recipes="sd14"
     ),
     Family(
-        pipeline="StableDiffusionXLPipeline",
-        target="rlfactory.model.sdxl.SDXL",
-        network="UNet2DConditionModel",
-        option="sdxl",
-        recipes="sd14",
-    ),
-    Family(
-        pipeline="StableDiffusion3Pipeline",
-        target="rlfactory.model.sd3.SD3",
-        network="SD3Transformer2DModel",
-        option="sd35",
+        "StableDiffusion3Pipeline",
+        "sd3.SD3",
+        "SD3Transformer2DModel",
+        "sd35",
         small="tiny_sd3",
         levels="diffusers",
         optional=("text_encoder_3", "tokenizer_3"),
     ),
+    Family("FluxPipeline", "flux.Flux", "FluxTransformer2DModel", "flux", small="tiny_flux"),
     Family(
-        pipeline="FluxPipeline",
-        target="rlfactory.model.flux.Flux",
-        network="FluxTransformer2DModel",
-        option="flux",
-        small="tiny_flux",
-    ),
-    Family(
-        pipeline="FluxKontextPipeline",
-        target="rlfactory.model.flux_kontext.FluxKontext",
-        network="FluxTransformer2DModel",
-        option="flux_kontext",
+        "FluxKontextPipeline",
+        "flux_kontext.FluxKontext",
+        "FluxTransformer2DModel",
+        "flux_kontext",
         recipes="flux",
         pictures=True,
     ),
     Family(
-        pipeline="QwenImagePipeline",
-        target="rlfactory.model.qwen_image.QwenImage",
-        network="QwenImageTransformer2DModel",
-        option="qwen_image",
+        "QwenImagePipeline", "qwen_image.QwenImage", "QwenImageTransformer2DModel", "qwen_image"
     ),
+    Family("ZImagePipeline", "z_image.ZImage", "ZImageTransformer2DModel", "z_image"),
+    Family("Flux2KleinPipeline", "flux2.Flux2Klein", "Flux2Transformer2DModel", "flux2_klein"),
     Family(
-        pipeline="ZImagePipeline",
-        target="rlfactory.model.z_image.ZImage",
-        network="ZImageTransformer2DModel",
-        option="z_image",
-    ),
-    Family(
-        pipeline="Flux2KleinPipeline",
-        target="rlfactory.model.flux2.Flux2Klein",
-        network="Flux2Transformer2DModel",
-        option="flux2_klein",
-    ),
-    Family(
-        pipeline="Flux2Pipeline",
-        target="rlfactory.model.flux2_dev.Flux2Dev",
-        network="Flux2Transformer2DModel",
-        option="flux2_dev",
+        "Flux2Pipeline",
+        "flux2_dev.Flux2Dev",
+        "Flux2Transformer2DModel",
+        "flux2_dev",
         recipes="flux",
     ),
-    Family(
-        pipeline="SanaPipeline",
-        target="rlfactory.model.sana.Sana",
-        network="SanaTransformer2DModel",
-        option="sana",
-        levels="dpm",
-    ),
-    Family(
-        pipeline="WanPipeline",
-        target="rlfactory.model.wan.Wan",
-        network="WanTransformer3DModel",
-        option="wan",
-        levels="unipc",
-    ),
+    Family("SanaPipeline", "sana.Sana", "SanaTransformer2DModel", "sana", levels="dpm"),
+    Family("WanPipeline", "wan.Wan", "WanTransformer3DModel", "wan", levels="unipc"),
 )
 BY_PIPELINE = {family.pipeline: family for family in FAMILIES}
 BY_TARGET = {family.target: family for family in FAMILIES}
@@ -120,6 +84,6 @@ NO_FAMILY = {
     "SanaSprintPipeline": (
         "a consistency model in TrigFlow's time (SCMScheduler), no rectified flow: no dynamics here"
         " sample it; type model=sana with the model that it was distilled from"
-    ),
+    )
 }
 """Pipelines that are close to a family's and are none, and why."""

@@ -1,5 +1,6 @@
 """Loading diffusers pipelines, frozen, and decoding latents: shared by the image adapters."""
 
+import copy
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -13,10 +14,10 @@ from torch import Tensor, nn
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.families import NO_FAMILY
 from rlfactory.model.pipelines.hub import explained, no_bars
-from rlfactory.model.pipelines.in_memory import copy_pipeline
 from rlfactory.model.pipelines.local_models import (
     OPTIONS,
     PIPELINE_INDEX,
+    TEXT_TO_IMAGE,
     pipeline_of,
     read_json,
     resolve,
@@ -28,15 +29,6 @@ from rlfactory.utils.errors import ModelError
 from rlfactory.utils.live_objects import is_reference
 from rlfactory.utils.live_objects import resolve as live
 from rlfactory.utils.pytree import to_device
-
-__all__ = [
-    "decode_latents",
-    "decode_normalised",
-    "decode_scaled",
-    "load_frozen",
-    "load_pipeline",
-    "pipeline_folder",
-]
 
 PIXELS_TOGETHER = 1024**2
 """Pixels of images that are decoded together, at most; a larger image is decoded alone."""
@@ -106,6 +98,52 @@ def load_pipeline(
     replaced = {**dict.fromkeys(left_out(folder)), **components}
     with explained(path, kind.__name__), no_bars():
         return kind.from_pretrained(folder, dtype=dtypes, variant=variant_of(folder), **replaced)
+
+
+def copy_pipeline(
+    kind: type[DiffusionPipeline],
+    pipe: Any,
+    dtypes: Mapping[str, torch.dtype],
+    components: Mapping[str, object],
+) -> DiffusionPipeline:
+    """A pipeline of class `kind` with copies of the networks of `pipe`.
+
+    Args:
+        kind: the class; an image-to-image pipeline of the same family is taken for it.
+        pipe: a pipeline; it is not changed.
+        dtypes: of the copies by name, with a `default`.
+        components: what replaces its components by name (None: not copied).
+
+    Raises:
+        ModelError: `pipe` is of another family.
+    """
+    if (actual := TEXT_TO_IMAGE.sub("", type(pipe).__name__)) != kind.__name__:
+        raise ModelError(f"model is a {actual} in memory, not a {kind.__name__}")
+    copies = {
+        name: copy_network(part, dtypes.get(name, dtypes["default"]))
+        for name, part in pipe.components.items()
+        if name not in components and isinstance(part, nn.Module)
+    }
+    copied: DiffusionPipeline = kind.from_pipe(pipe, **copies, **components)
+    for name, part in copied.components.items():  # `from_pipe` has one dtype for all
+        if isinstance(part, nn.Module):
+            part.to(dtypes.get(name, dtypes["default"]))
+    return copied
+
+
+def copy_network(network: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """A copy on the CPU."""
+    return copy.deepcopy(network).to("cpu", dtype)
+
+
+def component_classes(pipe: Any) -> dict[str, tuple[str | None, str | None]]:
+    """Library and class of each component by name, as in `model_index.json`."""
+    return {
+        name: (type(part).__module__.partition(".")[0], type(part).__name__)
+        if part is not None
+        else (None, None)
+        for name, part in pipe.components.items()
+    }
 
 
 def load_frozen(

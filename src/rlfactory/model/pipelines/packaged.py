@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -85,14 +87,25 @@ def _source(model: Packaged) -> Path:
 
 
 def _convert(source: Path, folder: Path) -> None:
-    """Make `folder` of a GGUF file, at once or not at all."""
-    partial = Path(tempfile.mkdtemp(dir=folder.parent))
-    try:
+    with new_folder(folder) as partial:
         command = [sys.executable, "-c", CONVERT, str(source), str(partial)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             last = (done.stderr.splitlines() or [f"exit status {done.returncode}"])[-1]
             raise ValueError(f"could not be converted into {folder}: {last}")
-        partial.rename(folder)
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """A folder to fill that becomes `folder`, at once or, after an error, not at all."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(dir=folder.parent))
+    try:
+        yield partial
+        try:
+            partial.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else another process was faster
+                raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from rlfactory.model.pipelines.packaged import PACKAGED, cache_folder, packaged_folder
+from rlfactory.model.pipelines.packaged import PACKAGED, cache_folder, new_folder, packaged_folder
 from rlfactory.utils.version import __version__
 
 WEIGHTS = Path(__file__).parents[1] / "zoo" / "weights"
@@ -52,17 +52,10 @@ def _linked(folder: Path, files: Mapping[str, Path]) -> Path:
     """`folder` with links to `files`, made at once or not at all."""
     if folder.is_dir():
         return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(dir=folder.parent))
-    for name, source in files.items():
-        (partial / name).parent.mkdir(parents=True, exist_ok=True)
-        _link(partial / name, source)
-    try:
-        partial.rename(folder)
-    except OSError:
-        shutil.rmtree(partial)
-        if not folder.is_dir():  # else another process was faster
-            raise
+    with new_folder(folder) as partial:
+        for name, source in files.items():
+            (partial / name).parent.mkdir(parents=True, exist_ok=True)
+            _link(partial / name, source)
     return folder
 
 

@@ -4,12 +4,11 @@ import gc
 import importlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import diffusers
@@ -18,6 +17,7 @@ import transformers
 from diffusers import DiffusionPipeline
 from torch import nn
 
+from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.embedding_cache import (
     LENGTHS,
     EmbeddingStore,
@@ -26,10 +26,15 @@ from rlfactory.model.pipelines.embedding_cache import (
     identity_of_files,
 )
 from rlfactory.model.pipelines.hub import no_bars
-from rlfactory.model.pipelines.in_memory import component_classes, copy_network
-from rlfactory.model.pipelines.loading import pipeline_folder
+from rlfactory.model.pipelines.loading import (
+    component_classes,
+    copy_network,
+    load_frozen,
+    pipeline_folder,
+)
 from rlfactory.model.pipelines.local_models import PIPELINE_INDEX, read_json
 from rlfactory.model.pipelines.pipeline_parts import left_out, part_variant
+from rlfactory.model.precision import Precision
 from rlfactory.rollout import Condition
 from rlfactory.utils.live_objects import is_reference
 from rlfactory.utils.live_objects import resolve as live
@@ -144,13 +149,12 @@ class TextEncoders:
         """Components that the pipeline need not load, as keywords for `from_pretrained`."""
         return dict.fromkeys(self.classes if self.unloaded else ())
 
-    def attach(self, pipe: Any, encode: Encode, onloaded: Onloaded | None = None) -> None:
+    def attach(self, pipe: Any, encode: Encode, onloaded: Onloaded) -> None:
         """Use the encoders of `pipe`.
 
         Args:
             encode: returns the rows of prompts, computed by these encoders.
-            onloaded: a `with` in which the encoders of a pipeline are on a device; None: they are
-                there always.
+            onloaded: a `with` in which the encoders of a pipeline are on a device.
         """
         self._pipe, self._encode, self._onloaded = pipe, encode, onloaded
 
@@ -174,7 +178,7 @@ class TextEncoders:
             log.warning("a prompt is new: the text encoders are loaded again")
             self._pipe.register_modules(**self._load_all())
             self.unloaded = False
-        with self._onloaded(self._pipe, self.device) if self._onloaded else nullcontext():
+        with self._onloaded(self._pipe, self.device):
             yield
 
     def has_new_prompts(self) -> bool:
@@ -220,28 +224,55 @@ class TextEncoders:
             torch.cuda.empty_cache()
 
     def _load_all(self) -> dict[str, nn.Module]:
+        loaded = {name: self._load(name) for name in self.classes}
+        return {n: part.requires_grad_(False).eval().to(self.device) for n, part in loaded.items()}
+
+    def _load(self, name: str) -> nn.Module:
         if self.live is not None:
-            parts = {name: self.live.components[name] for name in self.classes}
-            loaded = {name: copy_network(part, self.dtype) for name, part in parts.items()}
-        else:
-            loaded = {
-                name: _load(library, kind, self.folder / name, self.dtype)
-                for name, (library, kind) in self.classes.items()
-            }
-        return {name: _frozen(part).to(self.device) for name, part in loaded.items()}
+            return copy_network(self.live.components[name], self.dtype)
+        library, kind = self.classes[name]
+        folder = self.folder / name
+        with no_bars():
+            loaded: nn.Module = getattr(importlib.import_module(library), kind).from_pretrained(
+                folder, dtype=self.dtype, variant=part_variant(folder)
+            )
+        return loaded
 
 
-def _load(library: str, kind: str, folder: Path, dtype: torch.dtype) -> nn.Module:
-    """One encoder."""
-    with no_bars():
-        loaded: nn.Module = getattr(importlib.import_module(library), kind).from_pretrained(
-            folder, dtype=dtype, variant=part_variant(folder)
-        )
-    return loaded
-
-
-def _frozen(network: nn.Module) -> nn.Module:
-    return network.requires_grad_(False).eval()
+def open_pipeline(
+    kind: type[DiffusionPipeline],
+    path: str,
+    device: torch.device,
+    precision: Precision,
+    memory: Memory,
+    cache: PromptCache,
+    encode: Callable[[list[str]], TextEmbeddings],
+    *,
+    network: str | None = None,
+    trained_part: str | None,
+    always: Sequence[str] = (),
+    embedding_options: Mapping[str, object] | None = None,
+    others: Sequence[str] = (),
+    **components: object,
+) -> tuple[Any, TextEncoders]:
+    """The frozen pipeline, and its text encoders, not loaded if the cache has all prompts."""
+    options = dict(embedding_options or {})
+    texts = TextEncoders(
+        kind, path, cache, device, precision.weights, always=always, others=others, **options
+    )
+    replaced = {**texts.left_out, **components}
+    pipe = load_frozen(
+        kind,
+        path,
+        device,
+        precision,
+        memory,
+        network=network,
+        trained_part=trained_part,
+        **replaced,
+    )
+    texts.attach(pipe, encode, memory.encoding)
+    return pipe, texts
 
 
 Read = Callable[[str], tuple[object, bool]]

@@ -89,11 +89,7 @@ def thoughts_and_text(message: Message) -> tuple[str, str]:
 
 
 def answer_of(message: Message) -> str:
-    """The answer that an assistant's message is.
-
-    Raises:
-        ValueError: it is marked as not to be learned.
-    """
+    """The answer that an assistant's message is; ValueError where it is not to be learned."""
     for field in ("weight", "train"):
         if message.get(field, 1) != 1:
             raise ValueError(
@@ -114,11 +110,7 @@ def before_answer(prompt: str) -> str:
 
 
 def conversation(value: object) -> list[dict[str, Any]]:
-    """A list of messages, without keys that are null.
-
-    Raises:
-        ValueError: it is none; the message says what is wrong with which message.
-    """
+    """A list of messages, without keys that are null; ValueError where it is none."""
     if not isinstance(value, list | tuple) or not value:
         raise ValueError(f"must be a text or a list of messages; it is {value!r:.60}")
     return [_message(number, message) for number, message in enumerate(value)]
@@ -179,10 +171,8 @@ def _json_of(value: object) -> Any:
 
 
 def tools_of(row: Mapping[str, Any]) -> list[Any]:
-    """The tools of a row's column `tools`, a list of JSON schemas or such a list as a text.
-
-    Raises:
-        ValueError: it is something else.
+    """The tools of a row's column `tools`, a list of JSON schemas or such a list as a text;
+    ValueError where it is something else.
     """
     tools = _json_of(row.get(TOOLS)) or []
     if not isinstance(tools, list) or not all(isinstance(tool, Mapping) for tool in tools):
@@ -229,10 +219,7 @@ def as_prompt(value: str | Sequence[Message]) -> str:
 
 def reply_text(value: object) -> object:
     """The text of a completion that is a number or a list of one assistant's message; all else as
-    it is.
-
-    Raises:
-        ValueError: the message is none that can be learned.
+    it is. ValueError where the message can't be learned.
     """
     match value:
         case int() | float() if not isinstance(value, bool) and value == value:

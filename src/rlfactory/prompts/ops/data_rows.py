@@ -29,15 +29,10 @@ def kind_of(path: Path) -> str:
 
 
 def data_rows(path: Path, most: int | None = None) -> list[Placed]:
-    """The rows of a file of texts, without blank lines.
+    """The rows of a file of texts, of `TEXT_KINDS`, without blank lines; of its first `most` bytes,
+    to the end of a line.
 
-    Args:
-        path: the file, of `TEXT_KINDS`.
-        most: bytes to read, to the end of a line; None: all of them.
-
-    Raises:
-        PromptError: it can't be read, is empty, or is not what its suffix says; the message names
-            the file, the line and what to do.
+    PromptError where it can't be read, is empty, or is not what its suffix says.
     """
     kind = kind_of(path)
     if kind not in TEXT_KINDS:

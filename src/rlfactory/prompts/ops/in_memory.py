@@ -57,10 +57,8 @@ class InMemoryPrompts(PromptList):
 def with_prompts(given: Mapping[str, Any]) -> dict[str, Any]:
     """Keyword arguments with `prompts` and `eval_prompts` made one source of prompts.
 
-    A source, the name of an option or a mapping of settings stays as it is.
-
-    Raises:
-        PromptError: `eval_prompts` come without prompts in memory, or a row has no text.
+    A source, the name of an option or a mapping of settings stays as it is. PromptError where
+    `eval_prompts` come without prompts in memory, or a row has no text.
     """
     others = {key: value for key, value in given.items() if key != "eval_prompts"}
     prompts, evaluation = given.get("prompts"), given.get("eval_prompts")

@@ -85,10 +85,7 @@ def identity(prompt: str) -> str:
 
 def pictured(text: str, picture: object, folder: Path | None = None) -> PicturedText:
     """A text with a picture: a path (relative to `folder`), a file's content, a Pillow image, or a
-    row of a column of images of `datasets`.
-
-    Raises:
-        ValueError: it is none of these, or can't be read; the message says which.
+    row of a column of images of `datasets`. ValueError where it is none of these, or can't be read.
     """
     made = PicturedText(text, _source(picture, folder or Path()))
     if problem := picture_problem(made.source):
@@ -153,16 +150,11 @@ def size_problem(source: Source, size: tuple[int, int]) -> str | None:
 def unfitting(
     picture: object, folder: Path, size: tuple[int, int] | None
 ) -> tuple[str, tuple[int, int] | None] | None:
-    """Why a picture can't be read, or not resized to a height and width; None if it can.
+    """Why a picture, in any form that `pictured` takes, can't be read, or not resized to a height
+    and width (None: any); None if it can.
 
-    Args:
-        picture: in any form that `pictured` takes.
-        folder: what its path is relative to.
-        size: the height and width; None: any.
-
-    Returns:
-        The reason, and a size of the picture's aspect ratio with about as many pixels, in multiples
-        of 16, where that is what does not fit.
+    With the reason comes a size of the picture's aspect ratio with about as many pixels, in
+    multiples of 16, where that is what does not fit.
     """
     try:
         source = pictured("", picture, folder).source

@@ -1,7 +1,7 @@
 """Prompts from a fixed list."""
 
 import logging
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,7 @@ def shipped_texts(source: str) -> dict[str, tuple[str, ...]]:
 
 
 class LazyPrompts(Sequence[Prompt]):
-    """Prompts of which only the texts are in memory.
-
-    Args:
-        texts: the text of each.
-        rows: where each is, an argument of `read`.
-        read: reads the prompt of a row.
-    """
+    """Prompts of which only the texts are in memory; `read` reads that of a row."""
 
     def __init__(
         self, texts: Sequence[str], rows: Sequence[int], read: Callable[[int], Prompt]
@@ -136,11 +130,6 @@ class RowReader:
         return [self.read(*rows[i]) for i in self.kept((row for _, row in rows), name)]
 
 
-def same_of(texts: Iterable[str]) -> set[Hashable]:
-    """What tells prompts apart, of each of these texts."""
-    return {*map(sameness, texts)}
-
-
 class PromptList(Prompts):
     """Training prompts, and prompts for evaluation, as lists; the base class of such sources.
 
@@ -156,7 +145,9 @@ class PromptList(Prompts):
     ) -> None:
         self.prompts = prompts
         self.eval_prompts = prompts if evaluation is None else evaluation
-        trained, evaluated = same_of(self.texts()), same_of(texts_of(self.eval_prompts))
+        trained, evaluated = (
+            {*map(sameness, texts)} for texts in (self.texts(), texts_of(self.eval_prompts))
+        )
         self.separate = not trained & evaluated
         if evaluation is not None and not self.separate:
             message = "%d of the %d different evaluation prompts are training prompts too"

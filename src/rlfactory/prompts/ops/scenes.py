@@ -8,22 +8,14 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 Category = Literal["single_object", "two_object", "counting", "colors", "position", "color_attr"]
-
-CATEGORIES: tuple[Category, ...] = (
-    "single_object",
-    "two_object",
-    "counting",
-    "colors",
-    "position",
-    "color_attr",
-)
+CATEGORIES: tuple[Category, ...] = get_args(Category)
 SHAPES = ("circle", "square", "triangle", "star", "cross")
 COLORS: dict[str, tuple[int, int, int]] = {
     "red": (215, 35, 40),
@@ -102,7 +94,12 @@ def _noun_phrase(clause: Clause, category: Category) -> str:
     if category == "counting":
         ending = "es" if clause.shape == "cross" else "s"
         return f"{_NUMBERS[clause.count - 1]} {noun}{ending if clause.count > 1 else ''}"
-    return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"
+    return with_article(noun)
+
+
+def with_article(noun: str) -> str:
+    """A noun after "a" or "an"."""
+    return f"an {noun}" if noun[0] in "aeiouAEIOU" else f"a {noun}"
 
 
 def requirements(scene: Scene) -> dict[str, Any]:

@@ -59,15 +59,3 @@ def optimality(walk: str) -> float:
         return 0.0
     length, best = walk_length(walk) or LONGEST, int(best_lengths()[NODES.index(walk[0])])
     return (LONGEST - length) / (LONGEST - best)
-
-
-def random_walks(count: int, rng: np.random.Generator) -> list[str]:
-    """`count` random walks of at most ten nodes from random nodes other than the goal."""
-    edges = adjacency()
-    walks = []
-    for start in rng.integers(1, len(NODES), count):
-        nodes = [int(start)]
-        while len(nodes) < LONGEST and nodes[-1] != GOAL and edges[nodes[-1]].any():
-            nodes.append(int(rng.choice(np.flatnonzero(edges[nodes[-1]]))))
-        walks.append("".join(NODES[node] for node in nodes))
-    return walks

@@ -33,31 +33,35 @@ def scored_texts(samples: Samples, judge: ScoredText, prefix: str) -> list[str]:
     return [prefix + before_answer(prompt) + completion for prompt, completion in pairs]
 
 
-class Classifier:
-    """Logits of texts by an `AutoModelForSequenceClassification` and its tokenizer.
+class ClassifierReward(Reward):
+    """A reward that is made of a classifier's logits: an `AutoModelForSequenceClassification`.
+
+    RewardError where `path` holds no complete classifier.
 
     Args:
-        path: `zoo:NAME`, a folder or a hub id; RewardError where it holds no complete classifier.
-        device: Where the network computes.
-        dtype: Its precision.
-        use_attention_mask: False: padding is read like text.
+        path: A classifier of texts: zoo:NAME, a folder or a hub id.
+        judge: text (prompt and completion) | completion.
+        use_attention_mask: false: padding is read like text.
+        dtype: float32 | float16.
         batch_size: Texts in one forward pass.
-        max_tokens: Longer texts are truncated at the end; never more than the model has positions.
+        max_tokens: Longer texts are truncated at the end.
     """
+
+    media = "texts"
 
     def __init__(
         self,
-        path: str,
         device: torch.device,
         *,
-        dtype: Precision,
-        use_attention_mask: bool,
-        batch_size: int,
-        max_tokens: int,
+        path: str,
+        judge: ScoredText = "text",
+        use_attention_mask: bool = True,
+        dtype: Precision = "float32",
+        batch_size: PositiveInt = 64,
+        max_tokens: PositiveInt = 512,
     ) -> None:
-        self.device = device
+        self.device, self.judge, self.batch_size = device, judge, batch_size
         self.use_attention_mask = use_attention_mask
-        self.batch_size = batch_size
         self.model, self.tokenizer = _load(path, getattr(torch, dtype))
         self.model.to(device).eval()
         self.max_tokens = min(max_tokens, max_positions(self.model, self.tokenizer))
@@ -121,42 +125,6 @@ class Classifier:
             inputs.pop("attention_mask", None)
         logits: Tensor = self.model(**inputs).logits
         return logits.cpu()
-
-
-class ClassifierReward(Reward):
-    """A reward that is made of a classifier's logits.
-
-    Args:
-        path: A classifier of texts: zoo:NAME, a folder or a hub id.
-        judge: text (prompt and completion) | completion.
-        use_attention_mask: false: padding is read like text.
-        dtype: float32 | float16.
-        batch_size: Texts in one forward pass.
-        max_tokens: Longer texts are truncated at the end.
-    """
-
-    media = "texts"
-
-    def __init__(
-        self,
-        device: torch.device,
-        *,
-        path: str,
-        judge: ScoredText = "text",
-        use_attention_mask: bool = True,
-        dtype: Precision = "float32",
-        batch_size: PositiveInt = 64,
-        max_tokens: PositiveInt = 512,
-    ) -> None:
-        self.judge = judge
-        self.classifier = Classifier(
-            path,
-            device,
-            dtype=dtype,
-            use_attention_mask=use_attention_mask,
-            batch_size=batch_size,
-            max_tokens=max_tokens,
-        )
 
 
 def _load(path: str, dtype: torch.dtype) -> tuple[Any, Any]:

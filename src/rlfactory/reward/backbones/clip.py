@@ -24,20 +24,16 @@ from rlfactory.utils.images import batch_to_pil
 log = logging.getLogger(__name__)
 
 Resample = Literal["bicubic", "bilinear"]
-Preprocess = Callable[[Tensor], Tensor]
-"""From images `[B, 3, H, W]` uint8 to the network's input, `[B, 3, side, side]` float32."""
+Images = Tensor | Sequence[Image.Image]
+"""Images `[B, 3, H, W]` uint8, or of any sizes."""
+Preprocess = Callable[[Any], Tensor]
+"""From `Images` to the network's input, `[B, 3, side, side]` float32."""
 
 
 class Clip:
     """Embeddings of unit length, `[B, D]` float32 on the CPU, by a frozen `CLIPModel`.
 
-    Args:
-        model: The `CLIPModel`, in float32.
-        device: Where it computes.
-        pixels: The preprocessing of images.
-        tokenizer: None: prompts can't be embedded, and the text encoder is deleted.
-        dtype: The precision of the network.
-        batch_size: Images, or prompts, in one forward pass.
+    It is given in float32. Without a `tokenizer` its text encoder is deleted.
     """
 
     def __init__(
@@ -60,8 +56,8 @@ class Clip:
             del model.text_model, model.text_projection
         self.model = model.requires_grad_(False).to(device, self.dtype).eval()
 
-    def embed_images(self, images: Tensor) -> Tensor:
-        """Embeddings of images `[B, 3, H, W]` uint8; NaN where the precision overflows."""
+    def embed_images(self, images: Images) -> Tensor:
+        """Embeddings of images; NaN where the precision overflows."""
         return self._embed(images, self._image_batch)
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
@@ -87,7 +83,7 @@ class Clip:
             embeddings[rows] = normalize(batch(items[rows]).float(), dim=1).cpu()
         return embeddings
 
-    def _image_batch(self, images: Tensor) -> Tensor:
+    def _image_batch(self, images: Images) -> Tensor:
         pixels = self.pixels(images).to(self.device, self.dtype)
         embedded: Tensor = self.model.visual_projection(
             self.model.vision_model(pixel_values=pixels).pooler_output
@@ -113,46 +109,42 @@ def load_clip(
     batch_size: int,
     processor: str | None = None,
     reads_prompts: bool = True,
-    resample: Resample = "bicubic",
+    resample: Resample | None = "bicubic",
+    key: str = "reward.path",
 ) -> Clip:
-    """A CLIP of transformers.
+    """A CLIP of transformers; RewardError where a part of it is missing, or it is another model.
 
     Args:
-        path: A folder or a hub id.
-        device: Where the network computes.
-        dtype: Its precision.
-        batch_size: Images, or prompts, in one forward pass.
-        processor: A folder or hub id with the preprocessing and the tokenizer; None: `path`.
+        path: A folder or a hub id, which the configuration has under `key`.
+        processor: One with the preprocessing and the tokenizer; None: `path`.
         reads_prompts: False: without the text encoder.
-        resample: How images are resized.
-
-    Raises:
-        RewardError: A part of it is missing, or it is another model.
+        resample: How images are resized; None: as the preprocessing says.
     """
-    with loading("reward.path", path, "a CLIP") as locate:
+    with loading(key, path, "a CLIP") as locate:
         folder = locate(resolve(path, "config.json"))
         model = load_full_model(CLIPModel, folder, torch.float32)
-    with _source(path, processor, "preprocessing") as (locate, source):
+    with _source(path, processor, "preprocessing", key) as (locate, source):
         folder = locate(resolve(source, "preprocessor_config.json"))
         pixels = clip_preprocessing(CLIPImageProcessorPil.from_pretrained(folder), resample)
-    tokenizer = load_clip_tokenizer(path, processor) if reads_prompts else None
+    tokenizer = load_clip_tokenizer(path, processor, key) if reads_prompts else None
     return Clip(
         model, device, pixels=pixels, tokenizer=tokenizer, dtype=dtype, batch_size=batch_size
     )
 
 
-def load_clip_tokenizer(path: str | None, processor: str | None) -> Any:
-    """CLIP's tokenizer from `reward.processor`, or else from `reward.path`."""
-    with _source(path, processor, "tokenizer") as (locate, source):
+def load_clip_tokenizer(path: str | None, processor: str | None, key: str = "reward.path") -> Any:
+    """CLIP's tokenizer from `reward.processor`, or else from `path`."""
+    with _source(path, processor, "tokenizer", key) as (locate, source):
         return load_full_tokenizer(locate(resolve(source, "tokenizer_config.json")))
 
 
-def clip_preprocessing(processor: Any, resample: Resample = "bicubic") -> Preprocess:
+def clip_preprocessing(processor: Any, resample: Resample | None = "bicubic") -> Preprocess:
     """CLIP's preprocessing: resize of the shorter side, centre crop, mean and deviation."""
-    method = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}[resample]
+    options = {} if resample is None else {"resample": Image.Resampling[resample.upper()]}
 
-    def pixels(images: Tensor) -> Tensor:
-        inputs = processor(batch_to_pil(images), resample=method, return_tensors="pt")
+    def pixels(images: Images) -> Tensor:
+        pictures = batch_to_pil(images) if isinstance(images, Tensor) else images
+        inputs = processor(pictures, return_tensors="pt", **options)
         values: Tensor = inputs["pixel_values"].float()
         return values
 
@@ -161,9 +153,9 @@ def clip_preprocessing(processor: Any, resample: Resample = "bicubic") -> Prepro
 
 @contextmanager
 def _source(
-    path: str | None, processor: str | None, what: str
+    path: str | None, processor: str | None, what: str, key: str
 ) -> Iterator[tuple[Callable[[str], str], str]]:
-    key, source = ("reward.path", path) if processor is None else ("reward.processor", processor)
+    key, source = (key, path) if processor is None else ("reward.processor", processor)
     assert source is not None
     with loading(key, source, f"a CLIP's {what}") as locate:
         yield locate, source

@@ -8,16 +8,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 from torch.nn.functional import normalize
-from transformers import (
-    CLIPImageProcessorPil,
-    CLIPModel,
-    Mask2FormerForUniversalSegmentation,
-    Mask2FormerImageProcessorPil,
-)
+from transformers import Mask2FormerForUniversalSegmentation, Mask2FormerImageProcessorPil
 
 from rlfactory.model.pipelines.local_models import resolve
 from rlfactory.prompts.ops.geneval_metadata import COLORS, OBJECTS
-from rlfactory.reward.backbones.pretrained import load_full_model, load_full_tokenizer, loading
+from rlfactory.reward.backbones.clip import load_clip
+from rlfactory.reward.backbones.pretrained import Precision, load_full_model, loading
 from rlfactory.utils.images import to_pil
 
 Box = tuple[float, float, float, float]
@@ -105,12 +101,10 @@ TEMPLATES = (
 class ColorNamer:
     """Zero-shot colour names by a CLIP with GenEval's prompts; RewardError without a CLIP there."""
 
-    def __init__(self, path: str, device: torch.device, *, dtype: torch.dtype) -> None:
-        with loading("reward.clip_path", path, "a CLIP") as locate:
-            folder = locate(resolve(path, "config.json"))
-            self.model = load_full_model(CLIPModel, folder, dtype).to(device)
-            self.tokenizer = load_full_tokenizer(folder)
-            self.processor = CLIPImageProcessorPil.from_pretrained(folder)
+    def __init__(self, path: str, device: torch.device, *, dtype: Precision) -> None:
+        self.clip = load_clip(
+            path, device, dtype=dtype, batch_size=2**31, resample=None, key="reward.clip_path"
+        )
         self._classifiers: dict[str, Tensor] = {}  # by class of object
 
     def __call__(self, image: Tensor, objects: Sequence[Instance]) -> list[str]:
@@ -118,10 +112,7 @@ class ColorNamer:
         if not objects:
             return []
         pil_image = to_pil(image)
-        crops = self.processor(
-            [crop_object(pil_image, item) for item in objects], return_tensors="pt"
-        )
-        embeddings = clip_features(self.model, pixel_values=crops["pixel_values"])
+        embeddings = self.clip.embed_images([crop_object(pil_image, item) for item in objects])
         nearest = (embeddings @ self._classifier(objects[0].name).T).argmax(1).tolist()
         return [COLORS[i] for i in nearest]
 
@@ -131,10 +122,7 @@ class ColorNamer:
         """
         if name not in self._classifiers:
             texts = [t.format(color=color, name=name) for color in COLORS for t in TEMPLATES]
-            tokens = self.tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
-            embeddings = clip_features(self.model, **tokens).reshape(
-                len(COLORS), len(TEMPLATES), -1
-            )
+            embeddings = self.clip.embed_texts(texts).reshape(len(COLORS), len(TEMPLATES), -1)
             self._classifiers[name] = normalize(embeddings.mean(1), dim=-1)
         return self._classifiers[name]
 
@@ -145,16 +133,3 @@ def crop_object(image: Image.Image, item: Instance) -> Image.Image:
     mask = Image.fromarray(item.mask.numpy())
     left, top, right, bottom = map(round, item.box)
     return Image.composite(image, blank, mask).crop((left, top, right, bottom))
-
-
-@torch.inference_mode()
-def clip_features(model: Any, **inputs: Tensor) -> Tensor:
-    """Unit embeddings of texts or of images by a `CLIPModel`, `[B, D]` float32 on the CPU."""
-    inputs = {name: value.to(model.device) for name, value in inputs.items()}
-    if "pixel_values" in inputs:
-        inputs["pixel_values"] = inputs["pixel_values"].to(model.dtype)
-    embed = model.get_image_features if "pixel_values" in inputs else model.get_text_features
-    output = embed(**inputs)
-    # newer versions of transformers return an output object
-    output = output if isinstance(output, Tensor) else output.pooler_output
-    return normalize(output.float(), dim=-1).cpu()

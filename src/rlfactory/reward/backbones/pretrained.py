@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from huggingface_hub import hf_hub_download
@@ -20,6 +20,7 @@ from rlfactory.model.pipelines.hub import explained, unreachable
 from rlfactory.reward.base import RewardError
 from rlfactory.utils.errors import ModelError
 
+Network = TypeVar("Network")
 Precision = Literal["auto", "float32", "float16", "bfloat16"]
 """The dtype of a reward's network; "auto": bfloat16 on CUDA, float32 elsewhere."""
 
@@ -34,15 +35,11 @@ def network_dtype(name: Precision, device: torch.device) -> torch.dtype:
 
 @contextmanager
 def loading(key: str, path: str, kind: str) -> Iterator[Callable[[str], str]]:
-    """Turn errors of loading into a RewardError that names the key, and hide progress bars.
+    """Turn errors of loading a `kind` (with its article) into a RewardError that names the key, and
+    hide progress bars.
 
-    Args:
-        key: The configuration key, such as `reward.path`.
-        path: Its value.
-        kind: What should be there, with its article, for the message.
-
-    Yields:
-        A function from a hub id or folder to what `from_pretrained` takes, as `explained` has it.
+    Yields a function from a hub id or folder to what `from_pretrained` takes, as `explained` has
+    it.
     """
     had_bars, level = transformers_log.is_progress_bar_enabled(), transformers_log.get_verbosity()
     transformers_log.disable_progress_bar()
@@ -61,32 +58,22 @@ def loading(key: str, path: str, kind: str) -> Iterator[Callable[[str], str]]:
 def load_full_model(
     kind: Any, source: str, dtype: torch.dtype, *, without: str | None = None
 ) -> Any:
-    """A frozen model in evaluation mode, with all its weights.
+    """A frozen model of a class, or `Auto` class, in evaluation mode, with all its weights.
 
-    Args:
-        kind: A model class, or an `Auto` class.
-        source: A folder or hub id to load from.
-        dtype: Its precision.
-        without: A part whose weights may be missing, such as "pooler".
-
-    Raises:
-        ValueError: Weights are missing, or it is a model of another class.
+    ValueError where weights are missing, but for those of the part `without`, or it is a model of
+    another class.
     """
     config = getattr(kind, "config_class", None)
     model_type = PreTrainedConfig.get_config_dict(source)[0].get("model_type") if config else None
     if config and model_type != config.model_type:
         raise ValueError(f"it is a {model_type}")
     model, info = kind.from_pretrained(source, dtype=dtype, output_loading_info=True)
-    _require_weights(info, without)
-    return model.eval().requires_grad_(False)
-
-
-def _require_weights(info: Mapping[str, Any], without: str | None) -> None:
-    """ValueError where transformers would fill in random weights, such as a missing head."""
+    # transformers fills in random weights, such as those of a missing head
     missing = sorted(map(str, {*info["missing_keys"], *info["mismatched_keys"]}))
     missing = [name for name in missing if without is None or without not in name]
     if missing:
         raise ValueError(f"it has no weights for {', '.join(missing[:4])}")
+    return model.eval().requires_grad_(False)
 
 
 def load_full_tokenizer(source: str) -> Any:
@@ -117,13 +104,8 @@ Shapes = Mapping[str, torch.Size]
 def read_weights(path: str, *, key: str) -> dict[str, Tensor]:
     """The tensors of a file by name, on the CPU; those under `state_dict` if it has that entry.
 
-    Args:
-        path: A `.safetensors`, or a `.pt` or `.pth` of tensors alone: a local file, or
-            `OWNER/NAME/FILE` of the hub.
-        key: Its configuration key, for messages.
-
-    Raises:
-        RewardError: There is no such file, it holds anything but tensors, or can't be read.
+    `path` is a `.safetensors`, or a `.pt` or `.pth` of tensors alone: a local file, or
+    `OWNER/NAME/FILE` of the hub. RewardError where it holds anything else, or can't be read.
     """
     file = weights_file(path, key=key)
     content = _read(file, path, key)
@@ -131,6 +113,19 @@ def read_weights(path: str, *, key: str) -> dict[str, Tensor]:
     if not weights or not all(isinstance(value, Tensor) for value in weights.values()):
         raise RewardError(f"{key}={path} holds no tensors by name: it is not a state dict")
     return dict(weights)
+
+
+def load_published(
+    path: str, what: str, build: Callable[[dict[str, Tensor]], Network], *, key: str = "reward.path"
+) -> Network:
+    """The network that `build` makes of the weights in a file; RewardError where it can't."""
+    weights = read_weights(path, key=key)
+    try:
+        return build(weights)
+    except (RuntimeError, KeyError, ValueError) as error:
+        raise RewardError(
+            f"{key}={path} is no {what}: {error}; type {key}=FILE for one that is"
+        ) from error
 
 
 def weights_file(path: str, *, key: str) -> Path:
@@ -183,10 +178,8 @@ def _reason(error: BaseException) -> str:
 def require_shapes(
     weights: Mapping[str, Tensor], expected: Shapes, *, path: str, key: str, what: str
 ) -> None:
-    """Check that a state dict has exactly the `expected` names and shapes.
-
-    Raises:
-        RewardError: The message says that `path` is no `what`, and names the first fault.
+    """RewardError, which names the first fault, unless a state dict has exactly the `expected`
+    names and shapes.
     """
     actual = {name: tensor.shape for name, tensor in weights.items()}
     faults = [f"it lacks {name}" for name in expected if name not in actual]

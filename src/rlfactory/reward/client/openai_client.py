@@ -3,18 +3,16 @@
 import logging
 import math
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from threading import Event
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
-from PIL import Image
 from torch import Tensor
 
-from rlfactory.reward.base import Reward, RewardError
-from rlfactory.reward.client.http_client import CallFailed, JsonClient, RetryPolicy, in_threads
+from rlfactory.reward.base import RewardError
+from rlfactory.reward.client.http_client import CallFailed, HttpReward
 from rlfactory.reward.client.protocol import png, to_json
-from rlfactory.utils.images import from_pil, to_pil
-from rlfactory.utils.types import Media, NonNegativeInt, Positive, PositiveInt
+from rlfactory.utils.images import resize_to_square
+from rlfactory.utils.types import Media, PositiveInt
 
 T = TypeVar("T")
 
@@ -24,37 +22,39 @@ PROMPT_FIELD = "{prompt}"
 _NO_MODEL_LIST = (404, 405, 501)
 
 
-class VisionChat:
-    """Chat completions of a vision-language model, one question per request.
+class AskingReward(HttpReward):
+    """A reward in [0, 1] that a vision-language model's answers give.
+
+    RewardError where the server or the model is not there.
 
     Args:
-        url: The server's address, which ends in /v1.
-        model: The model's name on the server.
-        key_env: The environment variable with the API key.
-        image_size: The side of the square that images are resized to; None: as they are.
-        concurrency: Simultaneous requests.
-        policy: Timeouts and retries.
-
-    Raises:
-        RewardError: No server answers, or it has another model.
+        max_tokens: Of an answer.
     """
+
+    media: ClassVar[Media] = "images"
+    best_score = 1.0
 
     def __init__(
         self,
-        url: str,
         *,
         model: str,
-        key_env: str,
-        image_size: int | None,
-        concurrency: int,
-        policy: RetryPolicy,
+        key_env: str = "OPENAI_API_KEY",
+        image_size: PositiveInt | None = None,
+        concurrency: PositiveInt = 16,
+        **options: Any,
     ) -> None:
-        self.model = model
-        self.image_size = image_size
-        self.server = JsonClient(
-            url, key="reward.url", token_env=key_env, policy=policy, concurrency=concurrency
-        )
-        _require_model(self.server, model, key_env)
+        """
+        Args:
+            url: A server with OpenAI's protocol: http://HOST:PORT/v1.
+            model: The model's name on the server.
+            key_env: The environment variable with the server's key, if it wants one.
+            image_size: Side of the square that images are resized to, in pixels; null: as they are.
+            concurrency: Simultaneous requests, one image each.
+        """
+        super().__init__(concurrency=concurrency, **options)
+        self.model, self.image_size = model, image_size
+        self.authorize(key_env)
+        self._require_model(key_env)
 
     def answers(
         self, images: Sequence[Sequence[Tensor]], questions: Sequence[str], max_tokens: int
@@ -75,7 +75,7 @@ class VisionChat:
         texts; None where all attempts failed, as for a server that tells no log-probabilities.
         """
         more = {"max_tokens": 1, "logprobs": True, "top_logprobs": top}
-        return self._asked(alone(images), questions, more, _first_tokens)
+        return self._asked([[image] for image in images], questions, more, _first_tokens)
 
     def _asked(
         self,
@@ -85,17 +85,15 @@ class VisionChat:
         read: Callable[[dict[str, Any]], T],
     ) -> list[T | None]:
         """What is read of each answer to a question about some images."""
-
-        def ask(number: int, stop: Event) -> T:
-            body = to_json({**self._request(images[number], questions[number]), **more})
-            return self.server.post("/chat/completions", body, read, stop)
-
-        results = in_threads(ask, len(questions), self.server.concurrency)
+        results = self.post_each(
+            "/chat/completions",
+            len(questions),
+            lambda i: to_json({**self._request(images[i], questions[i]), **more}),
+            lambda _, response: read(response),
+        )
         failed = [result for result in results if isinstance(result, CallFailed)]
         if failed:
-            log.error(
-                "%d samples got no answer from %s: %s", len(failed), self.server.url, failed[0]
-            )
+            log.error("%d samples got no answer from %s: %s", len(failed), self.url, failed[0])
         return [None if isinstance(result, CallFailed) else result for result in results]
 
     def _request(self, images: Sequence[Tensor], question: str) -> dict[str, Any]:
@@ -111,69 +109,24 @@ class VisionChat:
             "temperature": 0,
         }
 
-
-class AskingReward(Reward):
-    """A reward that asks a vision-language model on a server: the options that all of them have.
-
-    Args:
-        max_tokens: Of an answer.
-
-    RewardError where the server or the model is not there.
-    """
-
-    media: ClassVar[Media] = "images"
-    best_score = 1.0
-
-    def __init__(
-        self,
-        *,
-        url: str,
-        model: str,
-        key_env: str = "OPENAI_API_KEY",
-        image_size: PositiveInt | None = None,
-        concurrency: PositiveInt = 16,
-        connect_timeout: Positive = 5,
-        timeout: Positive = 120,
-        retries: NonNegativeInt = 5,
-        backoff: Positive = 0.5,
-    ) -> None:
-        """
-        Args:
-            url: A server with OpenAI's protocol: http://HOST:PORT/v1.
-            model: The model's name on the server.
-            key_env: The environment variable with the server's key, if it wants one.
-            image_size: Side of the square that images are resized to, in pixels; null: as they are.
-            concurrency: Simultaneous requests, one image each.
-            connect_timeout: > 0: seconds to connect.
-            timeout: > 0: seconds for one answer.
-            retries: Attempts after the first; then the sample counts as failed.
-            backoff: > 0: seconds before the second attempt, doubled before each further one.
-        """
-        self.chat = VisionChat(
-            url,
-            model=model,
-            key_env=key_env,
-            image_size=image_size,
-            concurrency=concurrency,
-            policy=RetryPolicy(connect_timeout, timeout, retries, backoff),
-        )
-
-
-def alone(images: Iterable[Tensor]) -> list[list[Tensor]]:
-    """Each image by itself, as what is shown with a question."""
-    return [[image] for image in images]
-
-
-def resize_to_square(image: Tensor, side: int | None) -> Tensor:
-    """An image `[3, H, W]` uint8 as a square, by Pillow's bicubic filter; as it is for None."""
-    if side is None or image.shape[1:] == (side, side):
-        return image
-    return from_pil(to_pil(image).resize((side, side), Image.Resampling.BICUBIC))
-
-
-def fill_template(template: str, prompt: str) -> str:
-    """A template with `{prompt}` replaced by the prompt; other braces stay as they are."""
-    return template.replace(PROMPT_FIELD, prompt)
+    def _require_model(self, key_env: str) -> None:
+        """RewardError unless the server answers and, if it lists its models, has this one."""
+        try:
+            listed = self.get("/models").get("data")
+        except (CallFailed, ValueError) as error:
+            status = getattr(error, "status", None)
+            if status in _NO_MODEL_LIST:
+                return  # a server without that endpoint
+            hint = f"; is {key_env} set to its key?" if status in (401, 403) else ""
+            raise RewardError(
+                f"reward.url={self.url}: no model answers there: {error}{hint}"
+            ) from error
+        models = listed if isinstance(listed, list) else []
+        names = [str(m.get("id")) for m in models if isinstance(m, dict)]
+        if names and self.model not in names:
+            raise RewardError(
+                f"reward.model={self.model} is not at {self.url}, which has {', '.join(names[:8])}"
+            )
 
 
 def _message(response: dict[str, Any]) -> str:
@@ -192,26 +145,3 @@ def _first_tokens(response: dict[str, Any]) -> dict[str, float]:
         return {str(entry["token"]): math.exp(entry["logprob"]) for entry in listed}
     except (KeyError, IndexError, TypeError) as error:
         raise ValueError("the answer holds no log-probabilities") from error
-
-
-def _require_model(server: JsonClient, model: str, key_env: str) -> None:
-    """RewardError unless the server answers and, if it lists its models, has this one."""
-    try:
-        listed = server.get("/models").get("data")
-    except (CallFailed, ValueError) as error:
-        status = getattr(error, "status", None)
-        if status in _NO_MODEL_LIST:
-            return  # a server without that endpoint
-        hint = f"; is {key_env} set to its key?" if status in (401, 403) else ""
-        raise RewardError(
-            f"reward.url={server.url}: no model answers there: {error}{hint}"
-        ) from error
-    names = (
-        [str(m.get("id")) for m in listed if isinstance(m, dict)]
-        if isinstance(listed, list)
-        else []
-    )
-    if names and model not in names:
-        raise RewardError(
-            f"reward.model={model} is not at {server.url}, which has {', '.join(names[:8])}"
-        )

@@ -117,8 +117,9 @@ class ScoringRequest:
         images = None
         if self.files is not None:
             encoding, files = self.files
-            decode = _decode_png if encoding == "png" else _decode_raw
-            images = torch.stack([decode(file, self.size, i) for i, file in enumerate(files)])
+            images = torch.stack(
+                [_decode(file, encoding, self.size, i) for i, file in enumerate(files)]
+            )
         groups = torch.tensor(self.groups, dtype=torch.int64)
         return Samples(self.prompts, self.metadata, groups, images, self.texts)
 
@@ -126,18 +127,10 @@ class ScoringRequest:
 def read_request(
     message: Mapping[str, Any], media: str, keys: Sequence[str] = ()
 ) -> ScoringRequest:
-    """Parse a request.
+    """A request to a reward of "images" or "texts" that requires some `keys` of metadata; groups
+    are renumbered from 0 in the order in which they appear.
 
-    Args:
-        message: The JSON object.
-        media: What the server's reward scores, "images" or "texts".
-        keys: The metadata that the reward requires of each prompt.
-
-    Returns:
-        The request, with groups renumbered from 0 in the order in which they appear.
-
-    Raises:
-        ProtocolError: The request is malformed, or lacks what the reward needs.
+    ProtocolError where it is malformed, or lacks what the reward needs.
     """
     if message.get("protocol", PROTOCOL) != PROTOCOL:
         raise ProtocolError(f"protocol {message['protocol']!r} is not spoken here, but {PROTOCOL}")
@@ -223,19 +216,15 @@ def _png_size(file: bytes, number: int) -> tuple[int, int]:
     return height, width
 
 
-def _decode_png(file: bytes, size: tuple[int, int], number: int) -> Tensor:
-    del size
+def _decode(file: bytes, encoding: Encoding, size: tuple[int, int], number: int) -> Tensor:
+    if encoding == "raw":
+        return torch.frombuffer(bytearray(file), dtype=torch.uint8).view(3, *size)
     try:
         with Image.open(BytesIO(file), formats=["PNG"]) as image:
             pixels = np.array(image)
     except Exception as error:
         raise ProtocolError(f"image {number} is damaged: {error!s:.100}") from error
     return torch.from_numpy(pixels).permute(2, 0, 1)
-
-
-def _decode_raw(file: bytes, size: tuple[int, int], number: int) -> Tensor:
-    del number
-    return torch.frombuffer(bytearray(file), dtype=torch.uint8).view(3, *size)
 
 
 def encode_scores(scores: Mapping[str, Tensor]) -> dict[str, Any]:

@@ -33,11 +33,7 @@ class AnswerReward(Reward):
 
     @abstractmethod
     def fault(self, answer: Any) -> str | None:
-        """What is wrong with an answer, in words; None if nothing is.
-
-        Args:
-            answer: What a prompt has under `column`.
-        """
+        """What is wrong with what a prompt has under `column`, in words; None if nothing is."""
 
     def check_prompts(self, prompts: Iterable[Prompt]) -> None:
         """RewardError for the first prompt without an answer that can be used."""
@@ -66,16 +62,7 @@ class AnswerReward(Reward):
 def check_answers(
     prompts: Iterable[Prompt], column: str, fault_of: Callable[[object], str | None]
 ) -> None:
-    """Check the answers of prompts that have the column.
-
-    Args:
-        prompts: prompts, each with the key `column`.
-        column: the key of the answers.
-        fault_of: what is wrong with an answer, in words; None if nothing is.
-
-    Raises:
-        RewardError: an answer has a fault; the message names the prompt.
-    """
+    """RewardError, which names the prompt, for the first answer under `column` with a fault."""
     for prompt in prompts:
         fault = fault_of(prompt.metadata[column])
         if fault is not None:
@@ -91,13 +78,10 @@ def compiled(pattern: str, key: str) -> Any:
 
 
 def last_match(pattern: Any, text: str, timeout: float) -> str | None:
-    """What the last match says: its first group, or all of it where the pattern has no group.
+    """The first group of the last match, or all of it where the pattern has no group; None where
+    nothing matches.
 
-    Returns:
-        The text, stripped of nothing; None where nothing matches.
-
-    Raises:
-        TimeoutError: the search took longer than `timeout` seconds; there is a line in the log.
+    TimeoutError, and a line in the log, where the search takes longer than `timeout` seconds.
     """
     found = None
     try:

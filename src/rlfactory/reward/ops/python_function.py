@@ -23,14 +23,10 @@ log = logging.getLogger(__name__)
 
 
 def load_function(spec: str) -> tuple[Callable[..., Any], str]:
-    """Import a function from `package.module:name` or `path/to/file.py:name`; `object:NAME` is one
-    that a Python caller handed over.
+    """The function `package.module:name` or `path/to/file.py:name`, and its name; `object:NAME` is
+    one that a Python caller handed over.
 
-    Returns:
-        The function and its name.
-
-    Raises:
-        RewardError: The file, module or function is not there, or importing it fails.
+    RewardError where file, module or function is not there, or importing it fails.
     """
     if is_reference(spec):
         function = resolve(spec)
@@ -77,16 +73,7 @@ def call_with_timeout(
     raises or takes longer than `timeout` seconds.
 
     An async function is awaited in an event loop of the call's own thread. A call that takes too
-    long is left running in its thread.
-
-    Args:
-        work: calls the function, and may return what `function_scores` takes.
-        timeout: seconds.
-        name: the function's, which is that of the score that trains.
-        count: the number of samples.
-
-    Raises:
-        RewardError: it returns anything else.
+    long is left running in its thread. RewardError where it returns what `function_scores` refuses.
     """
 
     def call() -> dict[str, Tensor]:
@@ -116,9 +103,7 @@ def call_with_timeout(
 def function_scores(returned: object, count: int, name: str) -> dict[str, Tensor]:
     """What a function returned as scores `[count]` by name: scores, a pair of them and info, which
     is ignored, or a mapping of several. Of several, that of the function's name trains.
-
-    Raises:
-        RewardError: it is none of these.
+    RewardError where it is none of these.
     """
     if isinstance(returned, tuple) and len(returned) == 2 and _is_info(*returned):
         returned = returned[0]

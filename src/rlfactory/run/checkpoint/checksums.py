@@ -3,14 +3,12 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from rlfactory.run.atomic_write import flush
 from rlfactory.utils.data_files import FileError, parse_json, read_text, require_kind
-from rlfactory.utils.version import __version__
+from rlfactory.utils.version import installed_version
 
 MANIFEST_FILE, FORMAT = "MANIFEST.json", 1
 LIBRARIES = ("torch", "diffusers", "transformers", "rlfactory")
@@ -100,23 +98,13 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 def versions() -> dict[str, str | None]:
     """The installed versions of the libraries that results depend on; None if not installed."""
-    return {name: _version(name) for name in LIBRARIES}
+    return {name: installed_version(name) for name in LIBRARIES}
 
 
 def digest(values: object) -> str:
     """A SHA-256 of plain values that does not depend on the order of keys."""
     text = json.dumps(values, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-@cache  # each lookup takes milliseconds, and every checkpoint has them all
-def _version(name: str) -> str | None:
-    if name == "rlfactory":
-        return __version__
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
 
 
 def _file_names(folder: Path) -> Iterator[str]:

@@ -4,10 +4,10 @@ import logging
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from rlfactory.model.base import ImageModel
 from rlfactory.model.pipelines.adapter_files import AdapterFile, find_adapters, read_adapters
@@ -27,13 +27,7 @@ from rlfactory.run.checkpoint.optimizer_state import (
     require_moments,
 )
 from rlfactory.run.checkpoint.serialization import unflatten
-from rlfactory.run.checkpoint.tensor_files import (
-    Form,
-    first_difference,
-    form_of,
-    read_forms,
-    read_tensors,
-)
+from rlfactory.run.checkpoint.tensor_files import Form, form_of, read_forms, read_tensors
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.utils.data_files import FileError, read_json
 
@@ -64,7 +58,10 @@ def load_checkpoint(folder: Path, model: ImageModel | TextModel) -> None:
         )
     _require_weights_of(folder, model, saved, sets)
     if is_sharded(folder):
-        _shards_module().load_weights(folder, model, sorted(sets))
+        # imported here: it takes a second that most runs need not wait
+        from rlfactory.run.checkpoint.sharded import load_weights
+
+        load_weights(folder, model, sorted(sets))
     else:
         model.weights.load_full_state_dict(read_tensors(folder / WEIGHTS_FILE))
 
@@ -76,25 +73,26 @@ def _require_weights_of(
     if unknown := sorted({*sets} - {POLICY, REFERENCE, OLD, EMA}):
         raise RunFolderError(f"{folder}: the weights have a set {ascii(unknown[0])}; {OTHER}")
     for name in sorted({POLICY, *sets}):
-        expected = {key: form_of(p) for key, p in model.weights.expected(name).items()}
-        own = {key: form for key, form in saved.items() if key.startswith(f"{name}/")}
-        if (found := _first_difference(own, expected)) is not None:
-            key, there, here = found
-            raise RunFolderError(
-                f"{folder} has other weights: {key} is {there} there and {here} here; {OTHER}"
-            )
+        if difference := _difference(saved, model, name):
+            raise RunFolderError(f"{folder} has other weights: {name}/{difference}; {OTHER}")
 
 
-def _first_difference(
-    saved: Mapping[str, Form], expected: Mapping[str, Form]
-) -> tuple[str, str, str] | None:
-    """`first_difference`, without a critic's tensors where only one side has a critic."""
-    both = [
-        {k: form for k, form in side.items() if not k.startswith(f"{POLICY}/critic.")}
-        for side in (saved, expected)
-    ]
-    has_critic = [len(rest) < len(side) for rest, side in zip(both, (saved, expected), strict=True)]
-    return first_difference(saved, expected) if all(has_critic) else first_difference(*both)
+def _difference(saved: Mapping[str, Form], model: ImageModel | TextModel, name: str) -> str:
+    """The first tensor of a weight set that has another form than the model's; "" without one.
+
+    A critic's do not count where only one side has a critic.
+    """
+    expected = {key: form_of(p) for key, p in model.weights.expected(name).items()}
+    sides = [{k: v for k, v in saved.items() if k.startswith(f"{name}/")}, expected]
+    critic = f"{POLICY}/critic."
+    if not all(any(key.startswith(critic) for key in side) for side in sides):
+        sides = [{k: v for k, v in side.items() if not k.startswith(critic)} for side in sides]
+    there, here = sides
+    for key in sorted(there.keys() | here.keys()):
+        if there.get(key) != here.get(key):
+            shown = [str(side.get(key, "missing")) for side in sides]
+            return f"{key.removeprefix(f'{name}/')} is {shown[0]} there and {shown[1]} here"
+    return ""
 
 
 def load_optimizer(
@@ -122,11 +120,13 @@ def load_optimizer(
             unread = [state["state"].pop(number, {}) for number in groups.pop()["params"]]
         require_groups(state, optimizer)
         moments = [*state["state"].values(), *unread]
-        if len(tensors) != sum(len([*_tensors_of(v)]) for v in moments):
+        if len(tensors) != sum(isinstance(v, Tensor) for own in moments for v in own.values()):
             raise ValueError(f"{OPTIMIZER_FILE} has tensors that it does not name")
     if saved_shards:
+        from rlfactory.run.checkpoint.sharded import load_moments
+
         assert model is not None
-        sharded = _shards_module().load_moments(folder, model, optimizer)
+        sharded = load_moments(folder, model, optimizer)
         state["state"] = {n: {**state["state"].get(n, {}), **v} for n, v in sharded.items()}
     with explained_state(folder):
         require_moments(state, optimizer)
@@ -168,10 +168,6 @@ def explained_state(folder: Path) -> Iterator[None]:
         raise RunFolderError(f"{message}; {REMOVE}") from error
 
 
-def _tensors_of(values: Mapping[str, Any]) -> Iterator[torch.Tensor]:
-    return (value for value in values.values() if isinstance(value, torch.Tensor))
-
-
 def load_initial_weights(
     run: Path, model: ImageModel | TextModel, reference: Literal["start", "base"] = "start"
 ) -> None:
@@ -194,20 +190,19 @@ def load_initial_weights(
         raise RunFolderError(
             f"begin_from: {run} holds no undamaged checkpoint; type rlfactory resume {run}"
         )
-    forms = {k: v for k, v in _forms(checkpoint).items() if k.startswith(f"{POLICY}/")}
-    expected = {k: form_of(p) for k, p in model.weights.expected(POLICY).items()}
-    if (found := _first_difference(forms, expected)) is not None:
-        key, there, here = found
+    if difference := _difference(_forms(checkpoint), model, POLICY):
         raise RunFolderError(
-            f"begin_from: {run} trained other weights: {key.removeprefix(f'{POLICY}/')} is"
-            f" {there} there and {here} here; choose the"
+            f"begin_from: {run} trained other weights: {difference}; choose the"
             " model as that run did, or type begin_from=null"
         )
     if is_sharded(checkpoint):
-        _shards_module().load_weights(checkpoint, model, [POLICY])
+        from rlfactory.run.checkpoint.sharded import load_weights
+
+        load_weights(checkpoint, model, [POLICY])
     else:
         saved = read_tensors(checkpoint / WEIGHTS_FILE)
-        model.weights.load_full_state_dict({key: saved[key] for key in forms})
+        policy = {key: tensor for key, tensor in saved.items() if key.startswith(f"{POLICY}/")}
+        model.weights.load_full_state_dict(policy)
     _follow_policy(model, reference)
     log.info("starting with the weights of %s", checkpoint)
 
@@ -221,7 +216,7 @@ def _follow_policy(model: ImageModel | TextModel, reference: str) -> None:
             model.weights.update(name, decay=0.0)
 
 
-def _adapter_state(adapters: AdapterFile, model: ImageModel | TextModel) -> dict[str, torch.Tensor]:
+def _adapter_state(adapters: AdapterFile, model: ImageModel | TextModel) -> dict[str, Tensor]:
     """The policy with the adapters of a file; what it has beside adapters, a critic, stays.
 
     Raises:
@@ -237,10 +232,10 @@ def _adapter_state(adapters: AdapterFile, model: ImageModel | TextModel) -> dict
         found = [k for k in adapters.keys if name.endswith((f".{k}", f"/{k}"))]
         tensor = saved[adapters.keys[max(found, key=len)]] if found else None
         if tensor is None or tensor.shape != values.shape:
-            there = _shape(None if tensor is None else tensor.shape)
+            there = "missing" if tensor is None else form_of(tensor)
             raise RunFolderError(
                 f"begin_from: {adapters.path} has other adapters: {name.removeprefix(f'{POLICY}/')}"
-                f" is {there} there and {_shape(values.shape)} here; choose model and"
+                f" is {there} there and {form_of(values)} here; choose model and"
                 " model.lora_targets as it was trained, or type begin_from=null"
             )
         state[key] = tensor.to(values.dtype)
@@ -252,20 +247,10 @@ def _adapter_state(adapters: AdapterFile, model: ImageModel | TextModel) -> dict
     return {**expected, **state}
 
 
-def _shards_module() -> ModuleType:
-    """The module for sharded checkpoints; its imports take a second that most runs do without."""
-    from rlfactory.run.checkpoint import sharded
-
-    return sharded
-
-
 def _forms(checkpoint: Path) -> Mapping[str, Form]:
     """The forms of all tensors of a checkpoint's weight sets, from the headers of its files."""
     if is_sharded(checkpoint):
-        forms: Mapping[str, Form] = _shards_module().saved_forms(checkpoint)
-        return forms
+        from rlfactory.run.checkpoint.sharded import saved_forms
+
+        return saved_forms(checkpoint)
     return read_forms(checkpoint / WEIGHTS_FILE)
-
-
-def _shape(shape: tuple[int, ...] | None) -> str:
-    return "missing" if shape is None else "x".join(map(str, shape)) or "one number"

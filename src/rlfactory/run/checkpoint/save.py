@@ -8,8 +8,7 @@ checkpoint.
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,18 +27,6 @@ from rlfactory.run.checkpoint.serialization import flatten
 from rlfactory.utils.fault_injection import fault_point
 
 WORLD_SIZE = 1
-
-
-def save_checkpoint(
-    folder: Path,
-    model: ImageModel | TextModel,
-    exported: str,
-    state: Mapping[str, Any],
-    optimizer: torch.optim.Optimizer | None = None,
-    about: Mapping[str, Any] | None = None,
-) -> None:
-    """Write a checkpoint, complete or not at all; arguments as for `begin_checkpoint`."""
-    begin_checkpoint(folder, model, exported, state, optimizer, about)()
 
 
 def begin_checkpoint(
@@ -62,7 +49,7 @@ def begin_checkpoint(
         about: more keys of the manifest, as plain values.
 
     Returns:
-        A function that writes all files, in any thread.
+        A function that writes all files, in any thread: a complete checkpoint or none.
     """
     is_sharded = model.weights.sharding is not None
     optimizer_state = {} if optimizer is None else optimizer.state_dict()
@@ -80,29 +67,38 @@ def begin_checkpoint(
     unfinished = folder.with_name(f".{folder.name}")
     remove_all(unfinished)  # of an earlier attempt
     if is_sharded:
+        # imported here: it takes a second that most runs need not wait
+        from rlfactory.run.checkpoint.sharded import begin_shards
+
         write_tensors = begin_shards(unfinished, model, optimizer)
     else:
         weights = model.weights.full_state_dict()
         write_tensors = partial(_write_full, unfinished, model, exported, weights, moments)
     manifest = {"world_size": WORLD_SIZE, "versions": versions(), **(about or {})}
-
-    def finish() -> None:
-        with _removed_on_error(unfinished):
-            unfinished.mkdir(parents=True, exist_ok=True)
-            write_tensors()
-            _finish(unfinished, folder, plain, manifest)
-            flush(folder.parent)
-
-    return finish
+    return partial(_complete, unfinished, folder, write_tensors, plain, manifest)
 
 
-def begin_shards(
-    unfinished: Path, model: ImageModel | TextModel, optimizer: torch.optim.Optimizer | None
-) -> Callable[[], None]:
-    """See `sharded.begin_shards`, whose imports take a second that most runs need not wait."""
-    from rlfactory.run.checkpoint import sharded
-
-    return sharded.begin_shards(unfinished, model, optimizer)
+def _complete(
+    unfinished: Path,
+    folder: Path,
+    write_tensors: Callable[[], None],
+    state: Mapping[str, Any],
+    manifest: Mapping[str, Any],
+) -> None:
+    try:
+        unfinished.mkdir(parents=True, exist_ok=True)
+        write_tensors()
+        text = json.dumps(state, indent=1, allow_nan=False)
+        (unfinished / STATE_FILE).write_text(text + "\n", encoding="utf-8")
+        fault_point("saving")
+        # after all other files, so that a folder with a manifest is complete
+        write_manifest(unfinished, manifest)
+        fault_point("renaming")
+        os.replace(unfinished, folder)
+        flush(folder.parent)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
 
 
 def begin_part(
@@ -111,6 +107,8 @@ def begin_part(
     """This rank's part in `begin_checkpoint` of rank 0; None where it has none."""
     if model.weights.sharding is None:
         return None
+    from rlfactory.run.checkpoint.sharded import begin_shards
+
     return begin_shards(folder.with_name(f".{folder.name}"), model, optimizer)
 
 
@@ -127,12 +125,8 @@ def checkpoint_bytes(
     size = sum(tensor.nbytes for tensor in tensors.values())
     sharding = model.weights.sharding
     moments = [] if optimizer is None else [v for s in optimizer.state.values() for v in s.values()]
-    parts = (
-        part if sharding is None else sharding.local(part)
-        for part in moments
-        if isinstance(part, Tensor)
-    )
-    moment_size = sum(part.nbytes for part in parts)
+    parts = [part for part in moments if isinstance(part, Tensor)]
+    moment_size = sum((p if sharding is None else sharding.local(p)).nbytes for p in parts)
     if sharding is None:
         return size + size // len(sets) + moment_size
     return sharding.processes * (size + moment_size)
@@ -154,29 +148,5 @@ def _write_full(
 
 def values_of(name: str, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors of a weight set by parameter; the policy's where it has none, as of a critic."""
-    found = dict[str, Tensor]()
-    for prefix in (f"{POLICY}/", f"{name}/"):
-        own = {k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)}
-        found |= own
-    return found
-
-
-def _finish(
-    unfinished: Path, folder: Path, state: Mapping[str, Any], manifest: Mapping[str, Any]
-) -> None:
-    text = json.dumps(state, indent=1, allow_nan=False)
-    (unfinished / STATE_FILE).write_text(text + "\n", encoding="utf-8")
-    fault_point("saving")
-    # after all other files, so that a folder with a manifest is complete
-    write_manifest(unfinished, manifest)
-    fault_point("renaming")
-    os.replace(unfinished, folder)
-
-
-@contextmanager
-def _removed_on_error(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+    prefixes = (f"{POLICY}/", f"{name}/")
+    return {k.removeprefix(p): v for p in prefixes for k, v in weights.items() if k.startswith(p)}

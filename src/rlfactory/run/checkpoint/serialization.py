@@ -16,13 +16,6 @@ KIND = "$"
 """The key of a JSON object that stands for a value which JSON does not have."""
 
 
-class _Copies(dict[str, Tensor]):
-    """Copies of tensors by name; the memory of `reused` ones of equal shape and dtype is reused."""
-
-    reused: Mapping[str, Tensor]
-    copy_tensor: Copy
-
-
 def flatten(
     tree: object, reused: Mapping[str, Tensor] | None = None, copy: Copy | None = None
 ) -> tuple[Any, dict[str, Tensor]]:
@@ -39,10 +32,19 @@ def flatten(
     Raises:
         TypeError: a value is neither plain nor a tensor.
     """
-    tensors = _Copies()
-    tensors.reused, tensors.copy_tensor = reused or {}, copy or copy_to_cpu
-    values = _flatten(tree, "", tensors)
-    return values, dict(tensors)  # which holds no former copies, as `tensors` does
+    tensors: dict[str, Tensor] = {}
+    former = reused or {}
+    make_copy = copy or copy_to_cpu
+
+    def add(tensor: Tensor, path: str) -> dict[str, str]:
+        name = path or "tensor"
+        while name in tensors:  # the keys 0 and "0" have one path
+            name += "_"
+        # a copy: two tensors may share memory, and the optimizer changes its own in place
+        tensors[name] = make_copy(tensor.detach(), former.get(name))
+        return {KIND: "tensor", "name": name}
+
+    return _flatten(tree, "", add), tensors
 
 
 def unflatten(values: Any, tensors: Mapping[str, Tensor]) -> Any:
@@ -68,33 +70,24 @@ def unflatten(values: Any, tensors: Mapping[str, Tensor]) -> Any:
     return {key: unflatten(value, tensors) for key, value in values.items()}
 
 
-def _flatten(tree: object, path: str, tensors: _Copies) -> Any:
+def _flatten(tree: object, path: str, add: Callable[[Tensor, str], Any]) -> Any:
     match tree:
         case Tensor():
-            return _add(tree, path, tensors)
+            return add(tree, path)
         case None | bool() | int() | str():
             return tree
         case float():
             return float(tree) if math.isfinite(tree) else {KIND: "float", "value": str(tree)}
         case list():
-            return [_flatten(value, _below(path, i), tensors) for i, value in enumerate(tree)]
+            return [_flatten(value, _below(path, i), add) for i, value in enumerate(tree)]
         case tuple():
-            return {KIND: "tuple", "items": _flatten([*tree], path, tensors)}
+            return {KIND: "tuple", "items": _flatten([*tree], path, add)}
         case Mapping():
-            pairs = [(k, _flatten(value, _below(path, k), tensors)) for k, value in tree.items()]
+            pairs = [(k, _flatten(value, _below(path, k), add)) for k, value in tree.items()]
             if all(isinstance(key, str) and key != KIND for key in tree):
                 return dict(pairs)
-            return {KIND: "dict", "items": [[_flatten(k, path, tensors), v] for k, v in pairs]}
+            return {KIND: "dict", "items": [[_flatten(k, path, add), v] for k, v in pairs]}
     raise TypeError(f"{path or 'this'} is a {type(tree).__name__}, which a checkpoint can't hold")
-
-
-def _add(tensor: Tensor, path: str, tensors: _Copies) -> dict[str, str]:
-    name = path or "tensor"
-    while name in tensors:  # the keys 0 and "0" have one path
-        name += "_"
-    # a copy: two tensors may share memory, and the optimizer changes its own in place
-    tensors[name] = tensors.copy_tensor(tensor.detach(), tensors.reused.get(name))
-    return {KIND: "tensor", "name": name}
 
 
 def copy_to_cpu(tensor: Tensor, reused: Tensor | None = None) -> Tensor:

@@ -3,7 +3,7 @@ of them before anything is copied: torch copies a tensor of another shape into m
 not, which ends the interpreter.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,17 +50,6 @@ def read_forms(path: Path) -> dict[str, Form]:
             name: Form(tuple(part.get_shape()), part.get_dtype() in FLOATS)
             for name, part in slices.items()
         }
-
-
-def first_difference(
-    saved: Mapping[str, Form], expected: Mapping[str, Form]
-) -> tuple[str, str, str] | None:
-    """The first name at which tensors differ, with what is saved and what is expected there."""
-    for name in sorted(saved.keys() | expected.keys()):
-        there, here = saved.get(name), expected.get(name)
-        if there != here:
-            return name, str(there or "missing"), str(here or "missing")
-    return None
 
 
 @contextmanager

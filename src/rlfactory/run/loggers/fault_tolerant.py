@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, final
 
 from rlfactory.run.loggers.base import Logger, NoLogger
-from rlfactory.run.samples import SampleTable
 from rlfactory.utils.data_files import require_shallow
 from rlfactory.utils.errors import UserError
 from rlfactory.utils.workers import WorkerThread
@@ -20,6 +19,16 @@ SECONDS, FINISH_SECONDS = 120.0, 660.0
 """How long a call is waited for; and that which uploads what is left, a minute longer than W&B's
 own limit.
 """
+
+
+def _told(method: str) -> Any:
+    """A method that passes its calls on to each logger, until it fails."""
+
+    def tell(self: "FaultTolerant", *args: object, **kwargs: object) -> None:
+        for guarded in self._guarded:
+            guarded.tell(method, *args, **kwargs)
+
+    return tell
 
 
 class FaultTolerant(Logger):
@@ -41,44 +50,23 @@ class FaultTolerant(Logger):
     ) -> None:
         self._guarded = [_Guarded(name, make, show) for name, make in makers.items()]
 
+    resume, restart = _told("resume"), _told("restart")
+    log, images, table = _told("log"), _told("images"), _told("table")
+
     def start(self, run_dir: Path, config: Mapping[str, Any]) -> None:
         """Start each logger."""
         for guarded in self._guarded:
             guarded.run_dir = run_dir
-        self._tell("start", run_dir, config)
-
-    def resume(self, state: Mapping[str, Any], iteration: int) -> None:
-        """Resume each logger; it finds its own keys in the merged state."""
-        self._tell("resume", state, iteration)
-
-    def restart(self, run_dir: Path) -> None:
-        """Restart each logger."""
-        self._tell("restart", run_dir)
+            guarded.tell("start", run_dir, config)
 
     def state_dict(self) -> dict[str, Any]:
         """The states of all loggers merged, so that a resumed run may have others."""
         return {k: v for guarded in self._guarded for k, v in guarded.state_dict().items()}
 
-    def log(self, iteration: int, values: Mapping[str, float]) -> None:
-        """Pass on to each logger."""
-        self._tell("log", iteration, values)
-
-    def images(self, iteration: int, name: str, path: Path, caption: str = "") -> None:
-        """Pass on to each logger."""
-        self._tell("images", iteration, name, path, caption)
-
-    def table(self, iteration: int, name: str, table: SampleTable) -> None:
-        """Pass on to each logger."""
-        self._tell("table", iteration, name, table)
-
     def finish(self) -> None:
         """Finish each logger, also after a failure."""
         for guarded in self._guarded:
             guarded.finish()
-
-    def _tell(self, method: str, *args: object) -> None:
-        for guarded in self._guarded:
-            guarded.tell(method, *args)
 
 
 @final
@@ -115,10 +103,10 @@ class _Guarded:
             raise TypeError(f"{type(logger).__name__} is no Logger")
         self._logger = logger
 
-    def tell(self, method: str, *args: object) -> None:
+    def tell(self, method: str, *args: object, **kwargs: object) -> None:
         """Make a call, unless one has failed."""
         if not self._failed:
-            self._try(partial(getattr(self._logger, method), *args))
+            self._try(partial(getattr(self._logger, method), *args, **kwargs))
 
     def state_dict(self) -> dict[str, Any]:
         """The logger's, also after a failure; empty where it can't be had or saved."""

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from torch.optim import Optimizer
@@ -70,32 +71,39 @@ class CheckpointManager:
     """
 
     def __init__(
-        self, folder: RunFolder, options: Mapping[str, Any], best: Best, *, is_main: bool = True
+        self,
+        folder: RunFolder,
+        options: Mapping[str, Any],
+        best: Best,
+        *,
+        model: ImageModel | TextModel,
+        optimizer: Optimizer,
+        exported: str,
+        is_main: bool = True,
     ) -> None:
+        """
+        Args:
+            options: those of `checkpoint`.
+            model: its weight sets are saved, with the optimizer's state.
+            exported: the weight set of which checkpoints hold an export.
+            is_main: whether this is rank 0.
+        """
         self.folder, self.best, self.is_main = folder, best, is_main
+        self.model, self.optimizer, self.exported = model, optimizer, exported
         self.retention = Retention(options["keep"], options["keep_every"])
         self.writer = BackgroundWriter(background=options["background"])
         self.saved: int | None = None
         self.saved_at = time.monotonic()
         self.scheduled: set[int] = set()
 
-    def save(
-        self,
-        done: int,
-        state: Mapping[str, Any],
-        model: ImageModel | TextModel,
-        exported: str,
-        optimizer: Optimizer,
-        about: Mapping[str, Any],
-    ) -> None:
+    def save(self, done: int, state: Mapping[str, Any], about: Mapping[str, Any]) -> None:
         """Write a checkpoint of this iteration, unless it has one, and the name of the best one.
+
+        Weights and the optimizer's state are copied before this returns, so training may continue.
 
         Args:
             done: the number of iterations finished.
             state: the non-tensor training state.
-            model: its weight sets are copied before this returns, so training may continue.
-            exported: the weight set of which the checkpoint holds an export.
-            optimizer: its state is copied as well.
             about: entries of the manifest.
 
         Raises:
@@ -104,10 +112,11 @@ class CheckpointManager:
         self.writer.wait()  # so that there is one copy of the weights at a time
         write: Callable[[], None] | None = None
         if self.saved != done:
+            folder = checkpoint_of(self.folder.checkpoints, done)
             if self.is_main:
-                write = self._begin(done, state, model, exported, optimizer, about)
+                write = self._begin(folder, state, about)
             else:
-                write = begin_part(checkpoint_of(self.folder.checkpoints, done), model, optimizer)
+                write = begin_part(folder, self.model, self.optimizer)
             self.saved, self.saved_at = done, time.monotonic()
         if self.is_main:
             self.writer.do(partial(self._finish, write, frozenset(self.scheduled), self.best.step))
@@ -120,24 +129,19 @@ class CheckpointManager:
             self.best.write()
 
     def _begin(
-        self,
-        done: int,
-        state: Mapping[str, Any],
-        model: ImageModel | TextModel,
-        exported: str,
-        optimizer: Optimizer,
-        about: Mapping[str, Any],
+        self, folder: Path, state: Mapping[str, Any], about: Mapping[str, Any]
     ) -> Callable[[], None]:
         """Copy what the checkpoint holds; returns the function that writes it."""
-        folder = checkpoint_of(self.folder.checkpoints, done)
-        needed = checkpoint_bytes(model, optimizer)
+        needed = checkpoint_bytes(self.model, self.optimizer)
         explained = partial(explain_disk_errors, self.folder.path, f"checkpoint {folder.name}")
         with explained(needed):
             enough_space(self.folder.path, needed)
             # the state counts lines of metrics: they must be on the disk before the checkpoint is
             if self.folder.metrics.exists():
                 flush(self.folder.metrics)
-            finish = begin_checkpoint(folder, model, exported, state, optimizer, about)
+            finish = begin_checkpoint(
+                folder, self.model, self.exported, state, self.optimizer, about
+            )
 
         def write() -> None:
             with explained(needed):

@@ -32,7 +32,6 @@ class Savepoint:
         trainer: the loop whose state this is.
         manager: writes the checkpoints.
         read_state: returns the current non-tensor training state.
-        exported: the weight set of which checkpoints hold an export.
         snapshot: the copy to roll back to; None for none (`checkpoint.snapshot=false`).
     """
 
@@ -41,12 +40,10 @@ class Savepoint:
         trainer: Trainer,
         manager: CheckpointManager,
         read_state: Callable[[], Mapping[str, Any]],
-        *,
-        exported: str,
         snapshot: Snapshot | None,
     ) -> None:
         self.trainer, self.manager, self.read_state = trainer, manager, read_state
-        self.exported, self.snapshot = exported, snapshot
+        self.snapshot = snapshot
         if snapshot is not None:
             trainer.learner.before_moving = snapshot.before_moving
         self.state: Mapping[str, Any] = {"iterations": 0}
@@ -81,17 +78,14 @@ class Savepoint:
 
     def save(self) -> None:
         """Write the savepoint as a checkpoint, unless it is one; weights must not have moved."""
-        components = self.trainer.components
-        hardware, config = components.hardware, self.state["config"]
+        hardware, config = self.trainer.components.hardware, self.state["config"]
         about = {
             "step": self.done,
             "config": digest(config),
             "world_size": hardware.world_size,
             KEY: numerics(hardware.device, config, hardware.world_size),
         }
-        self.manager.save(
-            self.done, self.state, components.model, self.exported, components.optimizer, about
-        )
+        self.manager.save(self.done, self.state, about)
 
     def rollback_and_save(self) -> None:
         """Restore the savepoint from within an iteration, and write it as a checkpoint."""
@@ -121,11 +115,7 @@ class CheckpointSchedule(Listener):
         self.every, self.keep_every = options["every"], options["keep_every"]
         self.seconds, self.keeps_best = 60 * options["minutes"], options["best"]
         self.savepoint, self.hardware = savepoint, hardware
-
-    @property
-    def manager(self) -> CheckpointManager:
-        """The writer of checkpoints."""
-        return self.savepoint.manager
+        self.manager = savepoint.manager
 
     def is_due(self, done: int) -> bool:
         """Whether there is to be a checkpoint after so many iterations."""

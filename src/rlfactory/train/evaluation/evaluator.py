@@ -1,6 +1,6 @@
 """Evaluates a weight set: evaluation prompts and random numbers that are the same every time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -141,8 +141,10 @@ class Evaluator:
                 local_repeated = self.draw(repeated, "diversity", repeated_shard.rows)
             # gathered as all ranks report the same scores, and rank 0 draws all samples
             scores = shard.all_gather_scores(pending.scores())
-        self._require_scored(scores)
-        samples, several = _gather(local, shard), _gather(local_repeated, repeated_shard)
+        for name in self._rewards_in(scores):
+            require_scored(scores, [name], self.max_failed)
+        samples = shard.all_gather_any(local)
+        several = repeated_shard.all_gather_any(local_repeated)
         spread = diversity(several.images, several.texts, repeated_groups, self.hardware.device)
         return samples, scores, spread
 
@@ -152,7 +154,7 @@ class Evaluator:
         shard = self._shard(torch.arange(len(prompts)))
         with self.model.weights(weights):
             local = self.draw(prompts, "evaluation", shard.rows)
-        return _gather(local, shard)
+        return shard.all_gather_any(local)
 
     def draw(
         self, prompts: Sequence[Prompt], stream: str, rows: Tensor | None = None
@@ -183,26 +185,28 @@ class Evaluator:
             ended=drawn.ended,
         )
 
-    def _further_rewards(self) -> dict[str, Reward]:
-        """Those of `others` that are neither the training reward nor a part of it."""
+    def _further_rewards(self, taken: Collection[str]) -> dict[str, Reward]:
+        """Those of `others` that are neither the training reward nor a part of it.
+
+        One whose name is `taken` by a score of that has another: it may have other options.
+        """
         asked = [self.reward, *getattr(self.reward, "parts", {}).values()]
-        return {n: r for n, r in self.others.items() if not any(r is other for other in asked)}
+        return {
+            f"{name}{EVALUATION_SUFFIX}" if name in taken else name: reward
+            for name, reward in self.others.items()
+            if not any(reward is other for other in asked)
+        }
 
     def _score(self, samples: Samples) -> dict[str, Tensor]:
         """The scores of the training reward and of the others."""
         scores = {} if self.reward is None else score_checked(self.reward, samples)
-        # another reward may have the same name as a score, and other options
-        others = {
-            f"{name}{EVALUATION_SUFFIX}" if name in scores else name: reward
-            for name, reward in self._further_rewards().items()
-        }
+        others = self._further_rewards(scores)
         other_scores = {name: score_checked(other, samples) for name, other in others.items()}
         return merge_scores(others, other_scores, scores)
 
-    def _require_scored(self, scores: Mapping[str, Tensor]) -> None:
-        for name in self._further_rewards():
-            renamed = f"{name}{EVALUATION_SUFFIX}"
-            require_scored(scores, [renamed if renamed in scores else name], self.max_failed)
+    def _rewards_in(self, scores: Mapping[str, Tensor]) -> dict[str, Reward]:
+        """The further rewards by their names in the scores of all."""
+        return self._further_rewards([n for n in self.others if n + EVALUATION_SUFFIX in scores])
 
     def _scores(
         self, samples: GeneratedSamples, scores: Mapping[str, Tensor], spread: float
@@ -223,28 +227,12 @@ class Evaluator:
 
     def _directions(self, scores: Mapping[str, Tensor]) -> dict[str, str]:
         """Whether higher or lower is better of each score, as far as the rewards say it."""
-        others = {
-            renamed if (renamed := f"{name}{EVALUATION_SUFFIX}") in scores else name: reward
-            for name, reward in self._further_rewards().items()
-        }
+        own = directions(self.reward) if self.reward else {}
         known: dict[str, str] = {
-            **merge_directions(others, directions(self.reward) if self.reward else {}),
+            **merge_directions(self._rewards_in(scores), own),
             **(self.given.better if self.given else {}),
         }
         return {name: better for name, better in known.items() if name in scores}
-
-
-def _gather(local: GeneratedSamples, shard: Shard) -> GeneratedSamples:
-    """The samples of all ranks."""
-    return GeneratedSamples(
-        images=shard.all_gather_optional(local.images),
-        texts=None if local.texts is None else shard.all_gather_strings(local.texts),
-        kl=shard.all_gather_optional(local.kl),
-        reference_log_prob=shard.all_gather_optional(local.reference_log_prob),
-        lengths=shard.all_gather_optional(local.lengths),
-        ended=shard.all_gather_optional(local.ended),
-        frame_rate=local.frame_rate,
-    )
 
 
 def text_measures(samples: GeneratedSamples) -> dict[str, float]:

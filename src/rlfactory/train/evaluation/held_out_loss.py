@@ -13,7 +13,6 @@ from rlfactory.algo.ops.preference import PAIR
 from rlfactory.batch import TokenBatch
 from rlfactory.prompts.base import Prompt
 from rlfactory.train.components import Components
-from rlfactory.utils.pytree import concat
 
 TOKENS = "tokens"
 
@@ -53,12 +52,8 @@ class GivenEvaluation:
         groups = torch.arange(len(prompts)).repeat_interleave(self.size)
         own = torch.arange(len(prompts)) if rows is None else rows
         index = (own[:, None] * self.size + torch.arange(self.size)).flatten()
-        rollout = concat(
-            [
-                *self.components.sampler.batches(
-                    prompts, groups, seed=self.seed, iteration=0, rows=index
-                )
-            ]
+        rollout = self.components.sampler.rollout(
+            prompts, groups, seed=self.seed, iteration=0, rows=index
         )
         rollout = algo.normalise_update(algo.compute_advantages(rollout, ""))
         items = algo.training_items(rollout, model, seed=self.seed, iteration=0)

@@ -52,20 +52,19 @@ class EvaluationFiles:
             return None
         self.gallery.record_evaluation(done, evaluation.samples)
         title = f"{self.main} after {plural(done, 'iteration')}"
-        return self._show(f"eval_{done:06d}", title, evaluation)
+        return self.gallery.show(f"eval_{done:06d}", title, evaluation.samples, evaluation.scores)
 
     def write_as(self, name: str, evaluation: Evaluation) -> Path | None:
         """The same under a name of its own, of an evaluation outside of training."""
         self._save(name, evaluation)
-        return self._show(name, self.main, evaluation) if self.draws else None
+        if not self.draws:
+            return None
+        return self.gallery.show(name, self.main, evaluation.samples, evaluation.scores)
 
     def _save(self, name: str, evaluation: Evaluation) -> None:
         with explain_disk_errors(self.folder.path, "scores"):
             self.folder.samples.mkdir(parents=True, exist_ok=True)
             evaluation.scores.save(self.folder.evaluations / f"{name}.json")
-
-    def _show(self, name: str, title: str, evaluation: Evaluation) -> Path:
-        return self.gallery.show(name, title, evaluation.samples, evaluation.scores)
 
     def finish(self) -> None:
         """Draw strip and pairs."""

@@ -7,8 +7,8 @@ import logging
 import os
 import shlex
 import subprocess
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -68,13 +68,8 @@ def run_main_process(
     """
     folder, stop = RunFolder(path), Stop()
     try:
-        with stop, owned(path, take_over) as former_owner:
-            config = read_config(folder)
-            folder.set_status("running")
-            with attach_log(folder):
-                if former_owner:
-                    log.warning("%s", former_owner)
-                status = _train_or_report(folder, config, stop, until, force)
+        with _begun(folder, stop, take_over) as config:
+            status = _train_or_report(folder, config, stop, until, force)
             with suppress(OSError):
                 folder.set_status(status)
     except KeyboardInterrupt:
@@ -86,10 +81,7 @@ def run_main_process(
 
 
 def train_in_python(
-    path: Path,
-    until: int | None = None,
-    force: bool = False,
-    listeners: Sequence[Listener] = (),
+    path: Path, until: int | None = None, force: bool = False, listeners: Sequence[Listener] = ()
 ) -> Status:
     """Train the run of `path` in this process for a Python caller; returns its status then.
 
@@ -97,25 +89,31 @@ def train_in_python(
     traceback. Ctrl-C (in a notebook: interrupting the kernel) saves and returns `interrupted`.
     """
     folder, stop = RunFolder(path), Stop()
-    with stop, owned(path) as former_owner:
+    with _begun(folder, stop) as config:
+        try:
+            status = _train(folder, config, stop, until, force, listeners)
+        except KeyboardInterrupt:
+            status = stop.status
+        except Exception as error:
+            if not stop.has_interrupted:
+                folder.set_status("failed")
+                log.exception("the run failed")
+                raise explained(error, folder.log)  # noqa: B904 - it has its cause
+            status = _stopped_by(error, stop)
+        folder.set_status(status)
+    return status
+
+
+@contextmanager
+def _begun(folder: RunFolder, stop: Stop, take_over: bool = False) -> Iterator[Config]:
+    """Own a run, which has its log and the status `running` then; yields its configuration."""
+    with stop, owned(folder.path, take_over) as former_owner:
         config = read_config(folder)
         folder.set_status("running")
         with attach_log(folder):
             if former_owner:
                 log.warning("%s", former_owner)
-            try:
-                status = _train(folder, config, stop, until, force, listeners)
-            except KeyboardInterrupt:
-                status = stop.status
-            except Exception as error:
-                if stop.has_interrupted:
-                    status = _stopped_by(error, stop)
-                else:
-                    folder.set_status("failed")
-                    log.exception("the run failed")
-                    raise explained(error, folder.log)  # noqa: B904 - it has its cause
-        folder.set_status(status)
-    return status
+            yield config
 
 
 def run_non_main_process(

@@ -4,13 +4,13 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch import Tensor
 
 from rlfactory.prompts.base import Prompt, Prompts
 from rlfactory.rollout import GeneratedSamples, Rollout
-from rlfactory.utils.pytree import concat
+from rlfactory.utils.pytree import concat, index_rows, row_numbers
 
 T = TypeVar("T")
 Advance = Callable[[int], None]
@@ -24,11 +24,9 @@ class Sampler(ABC):
     samples), and the sample's number, so neither the batch size nor the number of ranks changes it.
     """
 
-    def rollout(
-        self, prompts: Sequence[Prompt], groups: Tensor, *, seed: int, iteration: int
-    ) -> Rollout:
+    def rollout(self, prompts: Sequence[Prompt], groups: Tensor, **key: Any) -> Rollout:
         """All `batches` in one rollout."""
-        return concat([*self.batches(prompts, groups, seed=seed, iteration=iteration)])
+        return concat([*self.batches(prompts, groups, **key)])
 
     @property
     def of_policy(self) -> "Sampler":
@@ -43,7 +41,6 @@ class Sampler(ABC):
         """
         del prompts
 
-    @abstractmethod
     def batches(
         self,
         prompts: Sequence[Prompt],
@@ -64,6 +61,27 @@ class Sampler(ABC):
 
         Yields:
             Each batch as soon as it is drawn, in order. Batches may cut groups.
+        """
+        index = row_numbers(len(groups), rows)
+        all_prompts = [prompts[group] for group in groups.tolist()]
+        for chunk, fields in self._fields(all_prompts, groups, index, seed, iteration):
+            own = index_rows(all_prompts, index[chunk])
+            yield Rollout(
+                prompts=[prompt.text for prompt in own],
+                metadata=[prompt.metadata for prompt in own],
+                groups=groups[index[chunk]],
+                index=index[chunk],
+                **fields,
+            )
+
+    @abstractmethod
+    def _fields(
+        self, prompts: Sequence[Prompt], groups: Tensor, index: Tensor, seed: int, iteration: int
+    ) -> Iterator[tuple[Tensor, dict[str, Any]]]:
+        """Draw the samples `index`, batch by batch; `prompts` and `groups` are of all samples.
+
+        Yields:
+            The rows of a batch in `index`, and the fields of its rollout that were drawn.
         """
 
     @abstractmethod

@@ -24,11 +24,7 @@ from rlfactory.utils.tree_sizes import branching_factor
 
 @torch.no_grad()
 def sample_tree(
-    model: ImageModel,
-    condition: Condition,
-    starts: Tensor,
-    times: Tensor,
-    spec: RolloutSpec,
+    model: ImageModel, condition: Condition, starts: Tensor, times: Tensor, spec: RolloutSpec
 ) -> tuple[Tensor, Transitions, Tree]:
     """Draw a tree from each of `starts` `[S, C, h, w]`; its leaves are consecutive samples.
 
@@ -50,7 +46,7 @@ def sample_tree(
     below = spec.branches  # leaves below each node of now
     first = torch.arange(0, len(starts) * below, below)  # of each node the first leaf
     x, times_there = starts, to_device(times, starts.device)
-    transitions, nodes, ode = [], [_leaves(first, below)], ODE(model.forward_process)
+    transitions, nodes, ode = [], [first.repeat_interleave(below)], ODE(model.forward_process)
     for i, (t, t_next) in enumerate(pairwise(times_there)):
         if i > spec.steps[-1]:
             break
@@ -71,7 +67,8 @@ def sample_tree(
         taken = replace(transition(spec, x, now, then, step), pass_rows=None)
         # a row for each leaf, as replays and ranks need them
         transitions.append(index_rows(taken, torch.arange(len(first)).repeat_interleave(below)))
-        nodes.append(_leaves(first, below))
+        # the node of a leaf is the first leaf that it shares it with
+        nodes.append(first.repeat_interleave(below))
         is_last = i == len(times) - 2 and spec.dynamics.decode == "x0"
         x = model.forward_process.to_x0(x, prediction, now) if is_last else step.next
     latents = _ends(model, condition, x, times, spec)
@@ -97,11 +94,6 @@ def _ends(
         return integrate_tail(model, *own, times, at, spec.tail)
 
     return _in_slices(integrate, len(x), spec.max_rows)
-
-
-def _leaves(first: Tensor, below: int) -> Tensor:
-    """The node of each leaf: the first leaf that it shares it with."""
-    return first.repeat_interleave(below)
 
 
 def _predict(

@@ -3,8 +3,7 @@
 import atexit
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -21,27 +20,28 @@ from rlfactory.utils import rng
 from rlfactory.utils.pytree import index_rows, row_chunks, to_device
 
 
+@dataclass(kw_only=True, eq=False)
 class EngineSampler(TextSampler):
     """Lets an engine draw the responses of rollouts; those of evaluations are drawn by our loop.
 
-    Args:
-        engine: what draws; it is opened before this returns.
-        options: those of `TextSampler`.
+    Attributes:
+        engine: what draws; it is opened by the constructor.
 
     Raises:
         EngineError: the engine can't be started, or the model is none that engines take.
     """
 
-    def __init__(self, model: Any, *, engine: Engine, **options: Any) -> None:
-        super().__init__(model, **options)
-        if not isinstance(model, CausalLM):
+    engine: Engine
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.model, CausalLM):
             raise EngineError(
-                f"{type(model).__name__} is no transformers model, which engines need: engine=own"
+                f"{type(self.model).__name__} is no transformers model, which engines need:"
+                " engine=own"
             )
-        self.engine = engine
-        engine.open(model)
-        atexit.register(engine.close)
-        self._model: CausalLM = model
+        self._model = self.model
+        self.engine.open(self._model)
+        atexit.register(self.engine.close)
 
     def _rollout(
         self, prompts: Sequence[Prompt], groups: Tensor, index: Tensor, seed: int, iteration: int
@@ -60,10 +60,7 @@ class EngineSampler(TextSampler):
         )
         self.engine.load(self._model)
         drawn = checked(
-            self.engine.generate(rows, seeds, settings),
-            len(rows),
-            settings,
-            self._model.vocabulary,
+            self.engine.generate(rows, seeds, settings), len(rows), settings, self._model.vocabulary
         )
         tokens = _padded(drawn, ids, mask, settings, int(self._model.tokenizer.pad_token_id))
         for chunk in self._chunks(index):
@@ -111,18 +108,13 @@ def with_trainer_likelihoods(
         batch: the most responses in one pass; fewer if their logits need it.
     """
 
-    def measure(logits: Tensor, ids: Tensor) -> tuple[Tensor]:
-        return (dynamics.step(logits, next=ids).log_prob,)
-
     tokens, width = tokens.measured(), tokens.mask.shape[1]
     found = []
     for rows in row_chunks(len(tokens.mask), model.rows_at_once(width, batch)):
         part = index_rows(tokens, rows)
         # a value model also has a value of the state after an end
         states = part.with_end_state().measured() if isinstance(model.critic, ValueModel) else None
-        (log_prob,), value, _ = model.measure(
-            part, measure, part.real(part.response), value_tokens=states
-        )
+        log_prob, value = model.token_log_probs(part, dynamics, states)
         found.append((part.pad(log_prob), (states or part).pad(value)))
     return replace(
         tokens,

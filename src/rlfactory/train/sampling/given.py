@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -20,31 +20,22 @@ CHECKED = 1000
 log = logging.getLogger(__name__)
 
 
+@dataclass(kw_only=True, eq=False)
 class GivenSampler(TextSampler):
     """Takes the samples of a rollout from the data, and draws those of evaluations.
 
-    Args:
+    Attributes:
         completion: what a row of the data holds.
         length: the most tokens of a completion; None: as many as fit into the context.
         members: the completions of a row.
-        options: those of `TextSampler`.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        *,
-        completion: Completion,
-        length: int | None = None,
-        members: int = 1,
-        **options: Any,
-    ) -> None:
-        super().__init__(model, **options)
-        self.completion, self.length, self.members = completion, length, members
+    completion: Completion
+    length: int | None = None
+    members: int = 1
 
     @property
     def of_policy(self) -> TextSampler:
-        """See the contract."""
         return TextSampler(
             self.model, dynamics=self.dynamics, batch=self.batch, advance=self.advance
         )

@@ -1,6 +1,7 @@
 """The sampler of image models that learn from pictures of the data."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ from PIL import Image
 from torch import Tensor
 
 from rlfactory.algo.ops.preference import PAIR
-from rlfactory.model.base import ImageModel
 from rlfactory.prompts.base import Prompt, PromptError, Prompts
 from rlfactory.prompts.ops.pictured import pictured, unfitting
 from rlfactory.rollout import Condition
@@ -20,37 +20,26 @@ from rlfactory.utils.images import from_pil
 from rlfactory.utils.pytree import row_chunks
 
 
+@dataclass(kw_only=True, eq=False)
 class GivenImageSampler(ImageSampler):
     """Takes the samples of a rollout from the data, and draws those of evaluations.
 
     Pictures are resized to the model's resolution, whose aspect ratio they have.
 
-    Args:
+    Attributes:
         completion: from a row of the data and the number of a sample in its group, the text that is
             given, and the picture that is learned, in any form that `pictured` takes.
         folder: what paths of pictures are relative to.
         size: height and width to which pictures are resized; None: they have the model's.
-        options: those of `ImageSampler`.
     """
 
-    def __init__(
-        self,
-        model: ImageModel,
-        *,
-        completion: Callable[[Prompt, int], tuple[str, Any]],
-        folder: Path,
-        size: tuple[int, int] | None,
-        **options: Any,
-    ) -> None:
-        super().__init__(model, **options)
-        self.completion, self.folder = completion, folder
-        self.size = size
-        self._options = options
+    completion: Callable[[Prompt, int], tuple[str, Any]]
+    folder: Path
+    size: tuple[int, int] | None
 
     @property
     def of_policy(self) -> ImageSampler:
-        """See the contract."""
-        return ImageSampler(self.model, **self._options)
+        return ImageSampler(**{f.name: getattr(self, f.name) for f in fields(ImageSampler)})
 
     def check_rows(self, prompts: Prompts) -> None:
         """See the contract; of the pictures it reads the headers."""
@@ -76,7 +65,7 @@ class GivenImageSampler(ImageSampler):
 
         def read(chunk: Tensor) -> Tensor:
             numbers = selected[chunk].tolist()
-            own = [(prompts[int(groups[number])], members[number]) for number in numbers]
+            own = [(prompts[number], members[number]) for number in numbers]
             return torch.stack([self._picture(prompt, member) for prompt, member in own])
 
         # the next pictures are read while these are encoded

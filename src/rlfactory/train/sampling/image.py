@@ -1,8 +1,8 @@
 """The sampler of image models."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -13,13 +13,7 @@ from rlfactory.dynamics.ops.solver import Solver
 from rlfactory.model.base import ImageModel
 from rlfactory.model.weight_sets import REFERENCE
 from rlfactory.prompts.base import Prompt
-from rlfactory.rollout import (
-    Condition,
-    GeneratedSamples,
-    Rollout,
-    Transitions,
-    Tree,
-)
+from rlfactory.rollout import Condition, GeneratedSamples, Transitions, Tree
 from rlfactory.train.sampling.base import Advance, Sampler, computed_ahead
 from rlfactory.train.sampling.branch_tree import sample_tree
 from rlfactory.train.sampling.trajectories import (
@@ -32,13 +26,14 @@ from rlfactory.train.sampling.trajectories import (
 )
 from rlfactory.utils import rng
 from rlfactory.utils.batch_sizes import samples_per_start, samples_together
-from rlfactory.utils.pytree import row_chunks, row_numbers, to_device
+from rlfactory.utils.pytree import index_rows, row_chunks, row_numbers, to_device
 
 
+@dataclass(eq=False)
 class ImageSampler(Sampler):
     """Integrates latents from noise to data, and decodes them.
 
-    Args:
+    Attributes:
         model: the image model.
         dynamics: takes the steps of a rollout: all of them if no transitions are stored.
         sigmas: the noise levels of rollouts, `[n + 1]`.
@@ -51,54 +46,29 @@ class ImageSampler(Sampler):
             use take; the reference's take the others (MixGRPO's hybrid sampling).
     """
 
-    def __init__(
-        self,
-        model: ImageModel,
-        *,
-        dynamics: Dynamics | Solver,
-        sigmas: Tensor,
-        evaluation_sigmas: Tensor,
-        transitions: RolloutSpec | None,
-        batch: int,
-        advance: Advance,
-        evaluation_shape: tuple[int, int, int] | None = None,
-        policy_fraction: float = 1.0,
-    ) -> None:
-        self.model = model
-        self._shape = model.resolution.shape
-        self.evaluation_shape = evaluation_shape or self._shape
-        self.dynamics = dynamics
-        self.sigmas, self.evaluation_sigmas = sigmas, evaluation_sigmas
-        self.policy_fraction = policy_fraction
-        self.transitions = transitions
-        self.batch = batch
-        self.advance = advance
-        self._on_gpu = model.device.type == "cuda"
+    model: ImageModel
+    _: KW_ONLY
+    dynamics: Dynamics | Solver
+    sigmas: Tensor
+    evaluation_sigmas: Tensor
+    transitions: RolloutSpec | None
+    batch: int
+    advance: Advance
+    evaluation_shape: tuple[int, ...] | None = None
+    policy_fraction: float = 1.0
 
-    def batches(
-        self,
-        prompts: Sequence[Prompt],
-        groups: Tensor,
-        *,
-        seed: int,
-        iteration: int,
-        rows: Tensor | None = None,
-    ) -> Iterator[Rollout]:
+    @cached_property
+    def _on_gpu(self) -> bool:
+        return self.model.device.type == "cuda"
+
+    def _fields(
+        self, prompts: Sequence[Prompt], groups: Tensor, index: Tensor, seed: int, iteration: int
+    ) -> Iterator[tuple[Tensor, dict[str, Any]]]:
         """Latents and images, with the window's transitions."""
-        selected = row_numbers(len(groups), rows)
-        conditions = self._conditions(prompts, groups[selected])
-        for chunk, samples in self._samples(prompts, groups, selected, conditions, seed, iteration):
-            index = selected[chunk]
-            self.advance(len(index))
-            own = [prompts[group] for group in groups[index].tolist()]
-            yield Rollout(
-                prompts=[prompt.text for prompt in own],
-                metadata=[prompt.metadata for prompt in own],
-                groups=groups[index],
-                index=index,
-                condition=conditions.select(chunk),
-                **samples,
-            )
+        conditions = self._conditions([prompt.text for prompt in index_rows(prompts, index)])
+        for chunk, samples in self._samples(prompts, groups, index, conditions, seed, iteration):
+            self.advance(len(chunk))
+            yield chunk, {"condition": conditions.select(chunk), **samples}
 
     def _samples(
         self,
@@ -109,7 +79,7 @@ class ImageSampler(Sampler):
         seed: int,
         iteration: int,
     ) -> Iterator[tuple[Tensor, dict[str, Any]]]:
-        """The rows of each batch in `selected`, and what was drawn of it: parts of its rollout."""
+        """`_fields` without the conditions."""
         del prompts
         total = len(self.sigmas) - 1
         steps = list(range(total))
@@ -141,9 +111,8 @@ class ImageSampler(Sampler):
                 },
             )
 
-    def _conditions(self, prompts: Sequence[Prompt], groups: Tensor) -> Condition:
-        """The encoded prompts of samples with these rows in `prompts`; each prompt once."""
-        texts = [prompts[group].text for group in groups.tolist()]
+    def _conditions(self, texts: Sequence[str]) -> Condition:
+        """The encoded prompts of samples; each prompt once."""
         row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         tensors = self.model.encode([*row_of]).tensors
         return Condition(tensors, torch.tensor([row_of[text] for text in texts]))
@@ -162,11 +131,12 @@ class ImageSampler(Sampler):
         unit, spec, rows = self._samples_per_start(steps), self.transitions, index.tolist()
         starts = (index[::unit] // unit).tolist()
         normal = partial(rng.normal, pinned=self._on_gpu)
-        start = normal(seed, "start", [iteration], starts, self._shape)
+        latents = self.model.resolution.shape
+        start = normal(seed, "start", [iteration], starts, latents)
         if isinstance(self.dynamics, Solver) or not self.dynamics.has_log_prob:
             return start, None
         is_per_step = spec is not None and spec.branch_at == "step"
-        shape = [1 if is_per_step else len(steps), *self._shape]
+        shape = [1 if is_per_step else len(steps), *latents]
         return start, normal(seed, "steps", [iteration], rows, shape)
 
     def _latents(
@@ -218,7 +188,8 @@ class ImageSampler(Sampler):
         for chunk in row_chunks(len(selected), self.batch):
             index = selected[chunk].tolist()
             condition = self.model.encode([prompts[i] for i in index])
-            noise = rng.normal(seed, stream, [], index, self.evaluation_shape, pinned=self._on_gpu)
+            shape = self.evaluation_shape or self.model.resolution.shape
+            noise = rng.normal(seed, stream, [], index, shape, pinned=self._on_gpu)
             start = to_device(noise, self.model.device)
             with self.model.precision.sampling():
                 latents = self._evaluated(condition, start)

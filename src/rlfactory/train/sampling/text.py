@@ -1,7 +1,8 @@
 """The sampler of language models."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any
 
 from torch import Tensor
 
@@ -10,51 +11,36 @@ from rlfactory.model.lm.log_probs import response_log_prob
 from rlfactory.model.text_base import TextModel
 from rlfactory.model.weight_sets import REFERENCE
 from rlfactory.prompts.base import Prompt
-from rlfactory.rollout import GeneratedSamples, Rollout, Tokens
+from rlfactory.rollout import GeneratedSamples, Tokens
 from rlfactory.train.sampling.base import Advance, Sampler
 from rlfactory.utils import rng
 from rlfactory.utils.pytree import concat, index_rows, row_chunks, row_numbers, to_device
 
 
+@dataclass(eq=False)
 class TextSampler(Sampler):
     """Draws token after token; evaluations by the same dynamics as rollouts.
 
-    Args:
+    Attributes:
         model: the language model.
         dynamics: how a token is drawn, and its likelihood.
         batch: the most responses drawn together.
         advance: called after each batch.
     """
 
-    def __init__(self, model: TextModel, *, dynamics: Token, batch: int, advance: Advance) -> None:
-        self.model = model
-        self.dynamics = dynamics
-        self.batch = batch
-        self.advance = advance
+    model: TextModel
+    _: KW_ONLY
+    dynamics: Token
+    batch: int
+    advance: Advance
 
-    def batches(
-        self,
-        prompts: Sequence[Prompt],
-        groups: Tensor,
-        *,
-        seed: int,
-        iteration: int,
-        rows: Tensor | None = None,
-    ) -> Iterator[Rollout]:
-        """Draw tokens with their log-probabilities and values, and decode them."""
-        all_prompts = [prompts[group] for group in groups.tolist()]
-        index = row_numbers(len(groups), rows)
-        batches = self._rollout(all_prompts, groups, index, seed, iteration)
+    def _fields(
+        self, prompts: Sequence[Prompt], groups: Tensor, index: Tensor, seed: int, iteration: int
+    ) -> Iterator[tuple[Tensor, dict[str, Any]]]:
+        """Tokens with their log-probabilities and values, and their texts."""
+        batches = self._rollout(prompts, groups, index, seed, iteration)
         for chunk, tokens in zip(self._chunks(index), batches, strict=True):
-            own = index_rows(all_prompts, index[chunk])
-            yield Rollout(
-                prompts=[prompt.text for prompt in own],
-                metadata=[prompt.metadata for prompt in own],
-                groups=groups[index[chunk]],
-                index=index[chunk],
-                tokens=tokens,
-                texts=self.model.texts(tokens),
-            )
+            yield chunk, {"tokens": tokens, "texts": self.model.texts(tokens)}
 
     def _rollout(
         self, prompts: Sequence[Prompt], groups: Tensor, index: Tensor, seed: int, iteration: int
@@ -77,12 +63,9 @@ class TextSampler(Sampler):
         )
         if REFERENCE not in self.model.weights:
             return drawn
-        reference = self._log_prob(tokens, REFERENCE)
+        reference = response_log_prob(self.model, REFERENCE, tokens, self.dynamics, self.batch)
         divergence = (tokens.log_prob - reference).sum(1).cpu()
         return replace(drawn, kl=divergence, reference_log_prob=reference.sum(1).cpu())
-
-    def _log_prob(self, tokens: Tokens, weights: str) -> Tensor:
-        return response_log_prob(self.model, weights, tokens, self.dynamics, self.batch)
 
     def _chunks(self, index: Tensor) -> Iterator[Tensor]:
         """The rows that are drawn together: as many as the logits of one token each allow."""

@@ -1,8 +1,8 @@
 """Trajectories from noise to latents: by the ODE, by a solver, or with stochastic steps."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from rlfactory.dynamics.schedule import compress_tail
 from rlfactory.dynamics.window import All, Window
 from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Condition, Transitions
-from rlfactory.utils.pytree import concat, index_rows, to_device
+from rlfactory.utils.pytree import concat, index_rows, row_chunks, to_device
 
 
 @dataclass(frozen=True)
@@ -140,12 +140,7 @@ def sample_with_transitions(
 
 
 def integrate_tail(
-    model: ImageModel,
-    condition: Condition,
-    x: Tensor,
-    times: Tensor,
-    at: int,
-    share: float | None,
+    model: ImageModel, condition: Condition, x: Tensor, times: Tensor, at: int, share: float | None
 ) -> Tensor:
     """The latents at the last of `times`, from `x` before step `at`, without stochastic steps.
 
@@ -160,11 +155,7 @@ def integrate_tail(
 
 @torch.no_grad()
 def sample_branched(
-    model: ImageModel,
-    condition: Condition,
-    starts: Tensor,
-    times: Tensor,
-    spec: RolloutSpec,
+    model: ImageModel, condition: Condition, starts: Tensor, times: Tensor, spec: RolloutSpec
 ) -> tuple[Tensor, Transitions]:
     """`sample_with_transitions` with `spec.branches` samples from each of `starts` `[S, C, h, w]`.
 
@@ -186,22 +177,17 @@ def _sample_in_slices(
     if len(x) <= size:
         return sample_with_transitions(model, condition, x, times, spec)
     results = []
-    for start in range(0, len(x), size):
-        rows = slice(start, start + size)
-        part = Condition({name: values[rows] for name, values in condition.tensors.items()})
-        part_spec = replace(spec, noise=spec.noise[rows])
-        results.append(sample_with_transitions(model, part, x[rows], times, part_spec))
+    for rows in row_chunks(len(x), size):
+        own = index_rows(condition, rows), index_rows(x, rows)
+        part = replace(spec, noise=index_rows(spec.noise, rows))
+        results.append(sample_with_transitions(model, *own, times, part))
     latents, transitions = (concat(column) for column in zip(*results, strict=True))
     return latents, transitions
 
 
 @torch.no_grad()
 def sample_branched_per_step(
-    model: ImageModel,
-    condition: Condition,
-    starts: Tensor,
-    times: Tensor,
-    spec: RolloutSpec,
+    model: ImageModel, condition: Condition, starts: Tensor, times: Tensor, spec: RolloutSpec
 ) -> tuple[Tensor, Transitions]:
     """`spec.branches` samples for each of T stochastic steps from each of `starts` (TempFlow-GRPO).
 
@@ -267,19 +253,12 @@ def transition(spec: RolloutSpec, x: Tensor, t: Tensor, t_next: Tensor, step: St
 
 def stack(steps: Sequence[Transitions]) -> Transitions:
     """Transitions `[B, ...]` of T steps as one `[B, T, ...]`."""
-
-    def column(name: str) -> Tensor:
-        return torch.stack([getattr(step, name) for step in steps], dim=1)
-
-    return Transitions(
-        t=column("t"),
-        t_next=column("t_next"),
-        x=column("x"),
-        next=column("next"),
-        log_prob=column("log_prob"),
-        mean=None if steps[0].mean is None else column("mean"),
-        pass_rows=None if steps[0].pass_rows is None else column("pass_rows"),
-    )
+    columns = {f.name: [getattr(step, f.name) for step in steps] for f in fields(Transitions)}
+    stacked: dict[str, Any] = {
+        name: None if column[0] is None else torch.stack(column, dim=1)
+        for name, column in columns.items()
+    }
+    return Transitions(**stacked)
 
 
 def _rows(t: Tensor, x: Tensor) -> Tensor:

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from types import TracebackType
 
 import torch
 from torch import Tensor, nn
@@ -15,27 +15,6 @@ from rlfactory.model.memory import OffloadedModules
 from rlfactory.reward.base import Reward, RewardError, Samples
 from rlfactory.utils.pytree import concat, index_rows
 from rlfactory.utils.workers import WorkerThread
-
-
-class RewardOffloader:
-    """Moves all networks that some rewards hold, together."""
-
-    def __init__(self, rewards: Iterable[Reward], device: torch.device) -> None:
-        self.networks = OffloadedModules(networks_of(rewards))
-        self.device = device
-        self._is_loaded = True
-
-    def load(self) -> None:
-        """Move the networks to the device that they compute on."""
-        if not self._is_loaded:
-            self.networks.load(self.device)
-        self._is_loaded = True
-
-    def offload(self) -> None:
-        """Keep the networks on the CPU alone, which frees the memory of their device."""
-        if self._is_loaded:
-            self.networks.offload()
-        self._is_loaded = False
 
 
 def networks_of(rewards: Iterable[Reward]) -> list[nn.Module]:
@@ -81,16 +60,24 @@ class Scorer:
 
     background: bool = True
     timeout: float | None = None
-    offloader: RewardOffloader | None = None
+    offloader: OffloadedModules | None = None
     advance: Callable[[int], None] | None = None
 
-    def begin(self, score: ScoreFunction, size: int = 1) -> "PendingScores":
-        """Begin scoring samples, which come in groups of `size`, one after another."""
-        return PendingScores(score, size, self)
+    @contextmanager
+    def begin(self, score: ScoreFunction, size: int = 1) -> Iterator["PendingScores"]:
+        """Score samples, which come in groups of `size`, one after another.
+
+        At the end of the `with`, batches whose scoring has not begun are dropped.
+        """
+        pending = PendingScores(score, size, self)
+        try:
+            yield pending
+        finally:
+            pending.release()
 
 
 class PendingScores:
-    """The scores of samples that are still being drawn; a context manager.
+    """The scores of samples that are still being drawn.
 
     Complete groups are scored one batch after another, in the order in which they were added, in
     one thread, so that a reward need not be thread-safe. Batches are the same without a background.
@@ -99,24 +86,11 @@ class PendingScores:
     def __init__(self, score: ScoreFunction, size: int, scorer: Scorer) -> None:
         self._score_function, self._size, self._scorer = score, size, scorer
         self._incomplete: list[Samples] = []
-        self._results: list[Callable[[], Scores]] = []
-        self._futures: list[Future[Scores]] = []
+        self._batches: list[Future[Scores] | Callable[[], Scores]] = []
         self._thread: WorkerThread | None = None
         self._busy = self._waited = 0.0
 
-    def __enter__(self) -> "PendingScores":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Drop the batches whose scoring has not begun."""
-        self._release()
-
-    def _release(self) -> None:
+    def release(self) -> None:
         """Let go of the thread and of the device."""
         if self._thread is not None:
             self._thread.end()
@@ -137,9 +111,9 @@ class PendingScores:
             if complete < count:
                 self._incomplete = [index_rows(drawn, torch.arange(complete, count))]
             self._submit(index_rows(drawn, torch.arange(complete)))
-        for future in self._futures:
-            if future.done():
-                future.result()
+        for batch in self._batches:
+            if isinstance(batch, Future) and batch.done():
+                batch.result()
 
     def scores(self) -> Scores:
         """Wait for all scores; each `[B]`, by name, in the order in which samples were added.
@@ -150,9 +124,12 @@ class PendingScores:
             self._submit(concat(self._incomplete))
             self._incomplete = []
         begun = perf_counter()
-        batches = [result() for result in self._results]
+        batches = [
+            _wait(batch, self._scorer) if isinstance(batch, Future) else batch()
+            for batch in self._batches
+        ]
         self._waited += perf_counter() - begun
-        self._release()
+        self.release()
         return _concat_scores(batches)
 
     @property
@@ -162,14 +139,9 @@ class PendingScores:
 
     def _submit(self, samples: Samples) -> None:
         work = partial(self._score, samples)
-        if not self._scorer.background:
-            self._results.append(work)
-            return
-        if self._thread is None:
-            self._thread = _worker_thread()
-        future = self._thread.submit(work)
-        self._futures.append(future)
-        self._results.append(partial(_wait, future, self._scorer))
+        if self._scorer.background:
+            self._thread = self._thread or _worker_thread()
+        self._batches.append(self._thread.submit(work) if self._thread else work)
 
     def _score(self, samples: Samples) -> Scores:
         begun = perf_counter()

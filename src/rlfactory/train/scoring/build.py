@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from rlfactory.config.schema.targets import instantiate, locate
+from rlfactory.model.memory import OffloadedModules
 from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import Reward, RewardError, Samples, require_videos, score_checked
 from rlfactory.train.sampling.base import Advance
-from rlfactory.train.scoring.async_scorer import RewardOffloader, Scorer
+from rlfactory.train.scoring.async_scorer import Scorer, networks_of
 from rlfactory.utils.images import evenly_spaced
 
 Config = Mapping[str, Any]
@@ -35,7 +36,7 @@ def build_scorer(
     """What scores rollouts, in the background or not; the networks of rewards are offloaded."""
     scoring, offloader = config["scoring"], None
     if scoring["offload"]:
-        offloader = RewardOffloader(rewards, device)
+        offloader = OffloadedModules(networks_of(rewards), device)
         offloader.offload()
     # a subprocess has the timeout itself, and is replaced
     timeout = scoring["timeout"] if scoring["background"] == "thread" else None

@@ -55,11 +55,8 @@ class SubprocessReward(Reward):
         self._recipe, self.timeout = (dict(node), key, str(device)), timeout
         self._workers = [_Worker(self._recipe) for _ in range(processes)]
         metadata = [worker.metadata() for worker in self._workers][0]
-        self.main = metadata["main"]
-        self.media = metadata["media"]  # type: ignore[misc]
-        self.metadata = metadata["metadata"]  # type: ignore[misc]
-        self.best_score = metadata["best_score"]  # type: ignore[misc]
-        self.better = metadata["better"]  # type: ignore[misc]
+        for name, value in metadata.items():
+            setattr(self, name, value)
 
     def check_prompts(self, prompts: Iterable[Prompt]) -> None:
         """Have one process check the prompts, as the reward requires."""
