@@ -188,11 +188,16 @@ def _run_non_main(plan: "Plan", force: bool) -> int:
 
 
 def check(overrides: Sequence[str]) -> int:
-    """Print the plan only; PlanError if the run folder is in use by another run."""
+    """Print the plan only, of a multirun those of all jobs; PlanError if a run folder is in use."""
     from rlfactory.cli.resume import require_usable
 
     if MULTIRUN_FLAGS & {*overrides}:
-        return check_multirun(overrides)
+        from rlfactory.cli.multirun_jobs import describe_jobs, planned_jobs
+
+        overrides = [word for word in overrides if word not in MULTIRUN_FLAGS]
+        _refuse_words(overrides)
+        print(describe_jobs(planned_jobs(overrides)))
+        return 0
     _refuse_words(overrides)
     plan = _plan(overrides)
     require_usable(plan)
@@ -207,17 +212,6 @@ def estimate(overrides: Sequence[str]) -> int:
     from rlfactory.tools.estimate import show
 
     print(show(plan.config))
-    return 0
-
-
-def check_multirun(words: Sequence[str]) -> int:
-    """Print the plans of all jobs of a multirun; PlanError with the problems of all."""
-    from rlfactory.cli.multirun_jobs import describe_jobs, planned_jobs
-
-    overrides = [word for word in words if word not in MULTIRUN_FLAGS]
-    _refuse_words(overrides)
-    jobs = planned_jobs(overrides)
-    print(describe_jobs(jobs))
     return 0
 
 

@@ -46,7 +46,8 @@ def explain_words(words: Sequence[str]) -> str:
     if not group:
         raise PlanError([Problem("KEY", "no key named", "rlfactory explain optimizer.lr")])
     composed = composed_config(overrides)
-    keys = [group] if _has(composed.values, group) else _keys_named(group, composed)
+    is_there = value_at(composed.values, group, _MISSING) is not _MISSING
+    keys = [group] if is_there else _keys_named(group, composed)
     if option and keys:
         raise PlanError([Problem(first, f"{first} sets a key", f"rlfactory explain {keys[0]}")])
     first, typed = group, option
@@ -131,10 +132,6 @@ def _describe(key: str, composed: ComposedConfig, overrides: Sequence[str]) -> s
         last = "  <- counts" if number == len(found) else ""
         lines.append(f"  {origin.value:<12} {origin.place}{last}")
     return "\n".join(lines)
-
-
-def _has(values: Mapping[str, object], key: str) -> bool:
-    return value_at(values, key, _MISSING) is not _MISSING
 
 
 def _keys_named(name: str, composed: ComposedConfig) -> list[str]:

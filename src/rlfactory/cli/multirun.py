@@ -10,13 +10,12 @@ from rlfactory.cli.multirun_jobs import job_folder, numbered, planned_jobs
 from rlfactory.cli.words import COMPLETION_FLAGS, MULTIRUN_FLAGS, flags_first
 from rlfactory.config import _hydra
 from rlfactory.config._hydra import ComposedConfig
-from rlfactory.config.composites import force_add
 from rlfactory.config.named_models import with_options
 from rlfactory.config.options import options
 from rlfactory.config.overrides import compose
 from rlfactory.config.problems import PlanError, override_key, report
 from rlfactory.config.schema.root import GROUPS
-from rlfactory.config.words import SEARCHPATH, searched
+from rlfactory.config.words import SEARCHPATH, force_add, searched
 
 SWEEPER = "hydra/sweeper"
 """Chooses what draws the jobs one by one, so that they are not known in advance."""

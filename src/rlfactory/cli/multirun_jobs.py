@@ -77,7 +77,7 @@ def job_words(words: Sequence[str]) -> list[tuple[str, ...]]:
     parsed = [o for word in words if (o := read(word, problems)) is not None]
     if problems:
         raise PlanError(problems)
-    own = [o for o in parsed if o.key_or_group == SEARCHPATH or not _is_of_hydra(o)]
+    own = [o for o in parsed if o.key_or_group == SEARCHPATH or not o.is_hydra_override()]
     return [*product(*map(values_of, own))]
 
 
@@ -162,10 +162,6 @@ def _of_jobs(key: str, message: str, names: Sequence[str]) -> Problem:
     """A problem of some of the jobs; a fix would change the others too."""
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return Problem(key, f"{message} (in {shown})")
-
-
-def _is_of_hydra(override: Override) -> bool:
-    return override.key_or_group.startswith(("hydra.", "hydra/"))
 
 
 def _as_file_name(text: str) -> str:

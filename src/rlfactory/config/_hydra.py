@@ -143,15 +143,16 @@ def _typed_variable(name: str, default: str | None = None) -> str | None:
     return os.environ.get(name, default)
 
 
-def _initialised(work: Callable[[], Any]) -> Any:
-    """Call `work` while Hydra is initialised with our folder of configurations."""
+@contextmanager
+def _initialised() -> Iterator[None]:
+    """Inside the block, Hydra is initialised with our folder of configurations."""
     _register_plugins()
     running = GlobalHydra.instance().hydra  # a command line of Hydra whose job composes again
     GlobalHydra.instance().clear()
     try:
         folder = str(packaged_folder("conf").resolve())
         with initialize_config_dir(folder, **_VERSION), _fast_yaml():
-            return work()
+            yield
     finally:
         GlobalHydra.instance().hydra = running
 
@@ -237,7 +238,8 @@ class _Merge:
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        return _unresolved(self.config)
+        with_hydra: Any = OmegaConf.to_container(self.config, resolve=False)
+        return {str(key): value for key, value in with_hydra.items() if key != "hydra"}
 
     @cached_property
     def pickled(self) -> bytes:
@@ -246,7 +248,11 @@ class _Merge:
 
     @cached_property
     def choices(self) -> dict[str, str]:
-        return _choices(self.config.hydra.runtime.choices)
+        return {
+            str(group): str(option)
+            for group, option in self.config.hydra.runtime.choices.items()
+            if not str(group).startswith("hydra/") and option is not None
+        }
 
 
 _compositions = count()
@@ -264,10 +270,8 @@ def _composed(chosen: Sequence[str]) -> tuple[_Merge, bool]:
 
 
 def _merged(chosen: Sequence[str]) -> DictConfig:
-    config: DictConfig = _initialised(
-        lambda: compose("config", overrides=list(chosen), return_hydra_config=True)
-    )
-    return config
+    with _initialised():
+        return compose("config", overrides=list(chosen), return_hydra_config=True)
 
 
 # jobs of a sweep often share their choices; a copy takes a fifteenth of the time of merging
@@ -327,20 +331,6 @@ def read_option(path: Path, group: str) -> dict[str, Any] | None:
     return {str(key): value for key, value in values.items()} if isinstance(values, dict) else None
 
 
-def _choices(recorded: Mapping[Any, Any]) -> dict[str, str]:
-    return {
-        str(group): str(option)
-        for group, option in recorded.items()
-        if not str(group).startswith("hydra/") and option is not None
-    }
-
-
-def _unresolved(config: DictConfig) -> dict[str, Any]:
-    with_hydra = OmegaConf.to_container(config, resolve=False)
-    assert isinstance(with_hydra, dict)
-    return {str(key): value for key, value in with_hydra.items() if key != "hydra"}
-
-
 def _plain(config: DictConfig) -> dict[str, Any]:
     """The values, `${...}` resolved; what is missing is `???`."""
     return {str(key): _resolved(config, key) for key in config if key != "hydra"}
@@ -363,29 +353,21 @@ def search_path() -> list[str | None]:
 @lru_cache
 def _search_path(installed: tuple[tuple[str, str], ...]) -> list[str | None]:
     """The entries with some plug-ins, which are a part of the cache key."""
-
-    def work() -> list[str | None]:
+    with _initialised():
         loader = GlobalHydra.instance().config_loader()
         return [entry.path for entry in loader.get_search_path().get_path()]
-
-    entries: list[str | None] = _initialised(work)
-    return entries
 
 
 def defaults_list(overrides: Sequence[str]) -> list[tuple[str, str]]:
     """The merged files in order, each with the package (the prefix of its keys)."""
-
-    def work() -> list[tuple[str, str]]:
+    with _initialised():
         loader = GlobalHydra.instance().config_loader()
         result = loader.compute_defaults_list("config", list(overrides), hydra.types.RunMode.RUN)
-        return [
-            (default.config_path, default.package or "")
-            for default in result.defaults
-            if default.config_path and not default.config_path.startswith("hydra/")
-        ]
-
-    merged: list[tuple[str, str]] = _initialised(work)
-    return merged
+    return [
+        (default.config_path, default.package or "")
+        for default in result.defaults
+        if default.config_path and not default.config_path.startswith("hydra/")
+    ]
 
 
 @dataclass(frozen=True)
@@ -419,8 +401,7 @@ def run_with_hydra_launcher(
         *(f"hydra.sweep.dir='{quoted}'", "hydra.sweep.subdir=.", "hydra.output_subdir=null"),
         *("hydra.job.chdir=false", *words),
     ]
-
-    def launched() -> list[Any]:
+    with _initialised():
         loader = GlobalHydra.instance().config_loader()
         config = loader.load_configuration(None, overrides, hydra.types.RunMode.MULTIRUN)
         context = hydra.types.HydraContext(config_loader=loader, callbacks=Callbacks(config))
@@ -429,9 +410,6 @@ def run_with_hydra_launcher(
         )
         jobs = [[f"+number={number}"] for number in range(count)]
         return [job._return_value for job in plugin.launch(jobs, initial_job_idx=0)]
-
-    results: list[Any] = _initialised(launched)
-    return results
 
 
 def main(task: Callable[[list[str], Path, int], None], argv: Sequence[str]) -> None:

@@ -64,7 +64,7 @@ def upgrade(frozen: Config) -> dict[str, Any]:
     upgraded: dict[str, Any] = _with_new_paths(_merged(LATER_KEYS, frozen))
     for key in REMOVED_KEYS:
         group, _, name = key.partition(".")
-        if isinstance(node := upgraded.get(group), dict) and key not in _schema_keys(RootConfig):
+        if isinstance(node := upgraded.get(group), dict):
             upgraded[group] = {other: value for other, value in node.items() if other != name}
     if isinstance(node := upgraded.get("dynamics"), dict) and node.get("log_prob_of") == "sampled":
         # it is `full` where nothing is truncated; a stop text was a token
@@ -93,14 +93,9 @@ def with_defaults(frozen: Config) -> dict[str, Any]:
     if not missing_keys(frozen):
         return dict(frozen)
     defaults = yaml.safe_load((packaged_folder("conf") / "config.yaml").read_text(encoding="utf-8"))
-    return {
-        **frozen,
-        **{
-            k: _merged(defaults[k], frozen[k]) if k in frozen else defaults[k]
-            for k in NO_EFFECT_ON_RESULTS
-            if k in defaults
-        },
-    }
+    known = [key for key in NO_EFFECT_ON_RESULTS if key in defaults]
+    filled = {k: _merged(defaults[k], frozen[k]) if k in frozen else defaults[k] for k in known}
+    return {**frozen, **filled}
 
 
 def with_new_keys(frozen: Config, current: Config) -> dict[str, Any]:
@@ -124,24 +119,16 @@ def with_new_keys(frozen: Config, current: Config) -> dict[str, Any]:
         if not isinstance(target, str) or target != other.get("_target_"):
             continue
         parameters = parameters_of(node)
-        filled[group] = {
-            **node,
-            **{
-                name: parameters[name].plain_default
-                for name in other
-                if name not in node and name in parameters and parameters[name].default is not ...
-            },
-        }
+        new = [name for name in other if name not in node and name in parameters]
+        defaults = {name: parameters[name].plain_default for name in new}
+        filled[group] = {**node, **{k: v for k, v in defaults.items() if v is not ...}}
     return filled
 
 
 def missing_keys(frozen: Config) -> list[str]:
     """The keys that a configuration lacks, of those that change no result."""
-    return [
-        key
-        for key in _missing_root_keys(frozen, RootConfig, "")
-        if key.split(".")[0] in NO_EFFECT_ON_RESULTS
-    ]
+    missing = _missing_root_keys(frozen, RootConfig, "")
+    return [key for key in missing if key.split(".")[0] in NO_EFFECT_ON_RESULTS]
 
 
 def check_frozen(frozen: Config) -> list[Problem]:
@@ -186,15 +173,6 @@ def _with_new_paths(value: Any) -> Any:
         else _with_new_paths(item)
         for name, item in value.items()
     }
-
-
-def _schema_keys(schema: Any, prefix: str = "") -> set[str]:
-    """The dotted keys of a dataclass and of the dataclasses inside it."""
-    keys = {f"{prefix}{field.name}" for field in fields(schema)}
-    for field in fields(schema):
-        if isinstance(field.type, type) and is_dataclass(field.type):
-            keys |= _schema_keys(field.type, f"{prefix}{field.name}.")
-    return keys
 
 
 def _missing_root_keys(values: Config, schema: Any, prefix: str) -> Iterator[str]:

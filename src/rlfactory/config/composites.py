@@ -11,6 +11,7 @@ from rlfactory.config._hydra import ComposedConfig, Composition, CompositionErro
 from rlfactory.config.options import options
 from rlfactory.config.problems import PlanError, Problem, closest
 from rlfactory.config.schema.signature import trait
+from rlfactory.config.words import SEARCHPATH, typed_value
 
 COMPOSITE_KEYS = {
     **{"reward": "reward", "eval_rewards": "reward"},
@@ -21,17 +22,6 @@ with the group that the names are options of."""
 
 JUDGES = "eval_rewards"
 """The key whose parts prompt sets name too."""
-
-# below these keys any part's name is a key, and parts are known only once `of` is read
-_PART_KEYS = re.compile(
-    r"(reward\.(parts|weights|normalise|gates|clips)|(eval_rewards|logger)\.parts"
-    r"|eval_sets\.(parts|rewards|counts))[.=]"
-)
-
-
-def force_add(word: str) -> str:
-    """An override of a part's option with `++`, which Hydra accepts before the part exists."""
-    return f"++{word.lstrip('+')}" if _PART_KEYS.match(word.lstrip("+")) else word
 
 
 def expand_parts(composed: ComposedConfig, places: Sequence[str] = ()) -> ComposedConfig:
@@ -70,7 +60,10 @@ def expand_parts(composed: ComposedConfig, places: Sequence[str] = ()) -> Compos
                 place, of = _naming(key, name, values)
                 problems.append(_unknown(place, group, name, [*known], of, hint))
         unnamed = [name for name in node["parts"] if name not in wanted]
-        problems += [_unnamed_part(key, name, node["of"]) for name in unnamed]
+        for name in unnamed:
+            message = f"has options, but {key}.of names no {name}"
+            fix = f"{key}.of=[{','.join([*node['of'], name])}]"
+            problems.append(Problem(f"{key}.parts.{name}", message, fix))
         values[key] = {**node, "parts": parts}
     return replace(composed, values=values, problems=problems)
 
@@ -182,8 +175,7 @@ def _option(group: str, name: str, places: tuple[str, ...]) -> Mapping[str, Any]
         values = read_option(_group_options(group, places)[name], group)
         if values is not None:
             return values
-        quoted = ",".join("'" + place.replace("'", "\\'") + "'" for place in places)
-        searched = [f"hydra.searchpath=[{quoted}]"] if places else []
+        searched = [f"{SEARCHPATH}={typed_value(places)}"] if places else []
         node = Composition([*searched, f"{group}={name}"]).changed().values[group]
     except CompositionError:
         return {}  # the plan then reports the missing _target_
@@ -224,9 +216,3 @@ FUNCTIONS = {
 def _media(model: object) -> str:
     """What a model generates, images, videos or texts; empty where its class can't be read."""
     return str(trait(model, "media", ""))
-
-
-def _unnamed_part(key: str, name: str, of: Sequence[str]) -> Problem:
-    named = ",".join([*of, name])
-    message = f"has options, but {key}.of names no {name}"
-    return Problem(f"{key}.parts.{name}", message, f"{key}.of=[{named}]")

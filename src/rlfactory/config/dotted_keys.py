@@ -21,3 +21,10 @@ def leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield from leaves(value, f"{prefix}{name}.")
         elif name != "_target_":
             yield f"{prefix}{name}", value
+
+
+def merged(below: Any, above: Any) -> Any:
+    """A mapping with another one's values on top, as Hydra merges files."""
+    if not isinstance(below, Mapping) or not isinstance(above, Mapping):
+        return above
+    return {**below, **{key: merged(below.get(key), value) for key, value in above.items()}}

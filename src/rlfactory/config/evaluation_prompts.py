@@ -134,19 +134,12 @@ def set_counts(config: Config) -> dict[str, int]:
     return counts
 
 
-def set_rewards(config: Config, name: str) -> list[str] | None:
-    """The names of the rewards of a prompt set; None: those of the run's own evaluations."""
-    named: list[str] | None = config["eval_sets"]["rewards"].get(name)
-    return named
-
-
 def describe_sets(config: Config) -> str:
     """The further prompt sets of an evaluation, in words; empty without any."""
-    counts = set_counts(config)
+    counts, rewards = set_counts(config), (config.get("eval_sets") or {}).get("rewards", {})
     parts = [
-        f"{count} of {name}" + (f" by {', '.join(named)}" if named else "")
+        f"{count} of {name}" + (f" by {', '.join(named)}" if (named := rewards.get(name)) else "")
         for name, count in counts.items()
-        for named in [set_rewards(config, name)]
     ]
     return f"{'; '.join(parts)}: {evaluation_samples(config):,} samples in all" if parts else ""
 
@@ -167,16 +160,11 @@ def describe_evaluation(config: Config, traits: Traits) -> str:
         text = f"at most {text}"
     if (noises := config["evaluation"]["noises"]) > 1:
         text = f"{text}, {noises} samples of each"
-    if (
-        available is not None
-        and count < available
-        and counts is not None
-        and counts.shared < available
-    ):
-        return f"{text}, of {available:,}: evaluation.prompts={available} takes all"
-    return (
-        text if count == wanted else f"{text}; evaluation.prompts={wanted} is more than there are"
-    )
+    if counts is not None and max(count, counts.shared) < counts.evaluated:
+        whole = counts.evaluated
+        return f"{text}, of {whole:,}: evaluation.prompts={whole} takes all"
+    more = "" if count == wanted else f"; evaluation.prompts={wanted} is more than there are"
+    return f"{text}{more}"
 
 
 def row_notes(config: Config) -> list[str]:

@@ -4,7 +4,7 @@ It may be damaged, edited by hand, or somebody else's. What it may name and of w
 is are checked before anything is built from it, as those of a command are.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -13,8 +13,7 @@ from typing import Any
 from rlfactory.config.compat import check_frozen, upgrade, with_defaults
 from rlfactory.config.problems import Problem
 from rlfactory.config.schema.root import COMPONENTS, RootConfig
-from rlfactory.config.schema.signature import Signature
-from rlfactory.config.schema_problems import nested_problems, node_problems, root_problems
+from rlfactory.config.schema_problems import all_node_problems, root_problems
 from rlfactory.utils.data_files import FileError, mismatch, read_yaml
 
 Config = Mapping[str, Any]
@@ -52,13 +51,11 @@ def frozen_file_problems(frozen: Config) -> list[Problem]:
     if problems := check_frozen(frozen):
         return problems
     values = _known(with_defaults(frozen), RootConfig)
-    signatures: dict[str, Signature] = {}
     problems = [p for p in root_problems(values) if p.key not in COMPONENTS]
-    for key in COMPONENTS:
-        problems += node_problems(frozen, key, frozen.get(key), signatures)
-    for key in ("eval_rewards", "eval_sets"):
-        problems += nested_problems(frozen, key, frozen.get(key), signatures)
-    return problems or [*_too_large(values)]
+    problems += all_node_problems(frozen, {})
+    if not problems and abs(values["seed"]) > LARGEST_SEED:
+        problems.append(Problem("seed", f"is {values['seed']}; allowed is at most {LARGEST_SEED}"))
+    return problems
 
 
 def _known(values: Config, schema: Any) -> dict[str, Any]:
@@ -71,8 +68,3 @@ def _known(values: Config, schema: Any) -> dict[str, Any]:
         for name, value in values.items()
         if name in kinds
     }
-
-
-def _too_large(values: Config) -> Iterator[Problem]:
-    if abs(values["seed"]) > LARGEST_SEED:
-        yield Problem("seed", f"is {values['seed']}; allowed is at most {LARGEST_SEED}")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory.config._hydra import read_yaml
+from rlfactory.config.dotted_keys import merged
 from rlfactory.config.paths import packaged_folder
 from rlfactory.config.problems import Problem, override_key
 from rlfactory.config.schema.root import COMPONENTS
@@ -56,7 +57,7 @@ def replaced_nodes(choices: Mapping[str, str], layers: Sequence[Layer]) -> dict[
             fitting.sort(key=lambda layer: layer.group != group)
             nodes[group] = {}
             for layer in fitting:
-                nodes[group] = _merged(nodes[group], layer.values[group])
+                nodes[group] = merged(nodes[group], layer.values[group])
     return nodes
 
 
@@ -139,10 +140,3 @@ def _is_global(path: Path, state: int) -> bool:
     """`state` is part of the cache key, since the file may be edited."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     return any(line.replace(" ", "").startswith("#@package_global_") for line in lines)
-
-
-def _merged(below: Any, above: Any) -> Any:
-    """A mapping with another one's values on top, as Hydra merges files."""
-    if not isinstance(below, Mapping) or not isinstance(above, Mapping):
-        return above
-    return {**below, **{key: _merged(below.get(key), value) for key, value in above.items()}}

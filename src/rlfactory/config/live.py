@@ -198,7 +198,7 @@ def _reward_node(reward: Any, values: Mapping[str, Any], typed: set[str]) -> Map
 
 def _live_reward_node(reward: Any, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """A function becomes the shipped reward of functions of texts or images."""
-    if isinstance(reward, type) or not _is_function(reward):
+    if isinstance(reward, type) or not callable(reward) or hasattr(type(reward), "score"):
         return {"_target_": f"{PREFIX}{name}"}
     return function_node(f"{PREFIX}{name}", values["model"])
 
@@ -223,11 +223,6 @@ def _is_live(name: str, value: object) -> bool:
     if name == "reward" and are_several(value):
         return True
     return not isinstance(value, str | Path | Mapping | None)
-
-
-def _is_function(reward: Any) -> bool:
-    """Whether an object is called with samples, rather than an instance of `Reward`."""
-    return callable(reward) and not hasattr(type(reward), "score")
 
 
 def _is_pipeline(model: Any) -> bool:

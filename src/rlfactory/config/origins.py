@@ -14,7 +14,7 @@ from rlfactory.config.memory.sharding import processes_of
 from rlfactory.config.options import options
 from rlfactory.config.plan import Plan
 from rlfactory.config.schema.root import COMPONENTS
-from rlfactory.config.schema.signature import read_signature
+from rlfactory.config.schema.signature import trait
 from rlfactory.model.pipelines.families import BY_TARGET
 
 Config = Mapping[str, Any]
@@ -116,12 +116,8 @@ def _slow_types(config: Config) -> list[str]:
 
 def _is_noise_wasted(config: Config) -> bool:
     """Whether final samples alone are learned from, and sampling is stochastic."""
-    by_final_samples = _traits(config, "algo").get("requires") == "forward_process"
-    return by_final_samples and bool(_traits(config, "dynamics").get("has_log_prob"))
-
-
-def _traits(config: Config, group: str) -> Mapping[str, Any]:
-    return read_signature(config[group]["_target_"]).class_constants
+    by_final_samples = trait(config["algo"], "requires") == "forward_process"
+    return by_final_samples and bool(trait(config["dynamics"], "has_log_prob"))
 
 
 def _is_full_size(path: str) -> bool:

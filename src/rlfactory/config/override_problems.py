@@ -89,14 +89,11 @@ def missing_option(
     if found is None or found[1] not in GROUPS:
         return None
     group, option = found.groups()
-    files = [options(o.key_or_group, places).get(str(o.value())) for o in chosen if _is_choice(o)]
+    chosen = [o for o in chosen if o.key_or_group in GROUPS and not o.is_delete()]
+    files = [options(o.key_or_group, places).get(str(o.value())) for o in chosen]
     naming = [str(file) for file in files if file and option in file.read_text("utf-8")]
     where = f" (chosen in {naming[-1]})" if naming else ""
     return no_such_option(group, option, options(group, places), where)
-
-
-def _is_choice(override: Override) -> bool:
-    return override.key_or_group in GROUPS and not override.is_delete()
 
 
 def key_problems(
@@ -105,8 +102,7 @@ def key_problems(
     """Problems of overrides of keys that do not exist; `+` keys are checked by `make_plan`."""
     sizes = {o.key_or_group: o.value() for o in others if o.key_or_group in SIZES}
     values = {**values, **{key: value for key, value in sizes.items() if isinstance(value, int)}}
-    mistakes = [check_key(override, values, places) for override in others]
-    return [mistake for mistake in mistakes if mistake is not None]
+    return [p for o in others if (p := check_key(o, values, places)) is not None]
 
 
 def check_key(

@@ -65,11 +65,9 @@ def untrusted(config: Mapping[str, Any], words: Sequence[str] = ()) -> list[Prob
 
 
 def _names_code(name: object, value: str) -> bool:
-    return (name == TARGET and not is_installed(value)) or (name == FUNCTION and _is_import(value))
-
-
-def _is_import(spec: str) -> bool:
-    return spec != "???" and not is_reference(spec)
+    if name == FUNCTION:
+        return value != "???" and not is_reference(value)
+    return name == TARGET and not is_installed(value)
 
 
 def _place(value: str) -> str:

@@ -36,8 +36,7 @@ from rlfactory.config.schema.signature import Signature
 from rlfactory.config.schema_problems import (
     DEFAULT,
     MISSING,
-    nested_problems,
-    node_problems,
+    all_node_problems,
     root_problems,
 )
 from rlfactory.config.tracked_prompts import tracker_notes
@@ -127,11 +126,12 @@ def make_plan(
         PlanError: with all problems, `found` first.
     """
     traits = checked_traits(config, found, defaults)
+    hidden = unread_groups(traits)  # their choices have no effect
     own_path = (defaults or config)["model"].get("path")
     model = shown_model(choices.get("model", "custom"), config["model"].get("path"), own_path)
     return Plan(
         with_absolute_paths(config),
-        _visible_choices(choices, traits),
+        {group: option for group, option in choices.items() if group not in hidden},
         _derive(config, traits),
         _run_dir(config, {**choices, "model": model}),
         nfe_per_iteration(config, traits),
@@ -146,12 +146,8 @@ def checked_traits(
 
     Arguments and errors are those of `make_plan`.
     """
-    problems = [*found, *root_problems(config)]
     signatures: dict[str, Signature] = {}
-    for key in COMPONENTS:
-        problems += node_problems(config, key, config.get(key), signatures)
-    problems += nested_problems(config, "eval_rewards", config.get("eval_rewards"), signatures)
-    problems += nested_problems(config, "eval_sets", config.get("eval_sets"), signatures)
+    problems = [*found, *root_problems(config), *all_node_problems(config, signatures)]
     # an override that could not be read or applied leaves its key without a value
     faulty_words = {problem.key for problem in found}
     problems = [p for i, p in enumerate(problems) if i < len(found) or p.key not in faulty_words]
@@ -169,12 +165,6 @@ def with_notes(plan: Plan, notes: Sequence[str]) -> Plan:
     first = 1 + sum(name.startswith("note ") for name in plan.derived)
     numbered = {f"note {i}": text for i, text in enumerate(notes, start=first)}
     return replace(plan, derived={**plan.derived, **numbered})
-
-
-def _visible_choices(choices: Mapping[str, str], traits: Traits) -> dict[str, str]:
-    """The choices that have an effect."""
-    hidden = unread_groups(traits)
-    return {group: option for group, option in choices.items() if group not in hidden}
 
 
 def _with_default(problem: Problem, defaults: Config) -> Problem:

@@ -39,12 +39,9 @@ class PlanError(UserError, ValueError):
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = list(problems)
-        super().__init__("\n".join(map(_with_fix, self.problems)))
-
-
-def _with_fix(problem: Problem) -> str:
-    """A problem for a Python caller: `report` shows a command instead."""
-    return f"{problem} (try {problem.fix!r})" if "=" in problem.fix else str(problem)
+        # for a Python caller; `report` shows a command instead
+        told = (f"{p} (try {p.fix!r})" if "=" in p.fix else str(p) for p in self.problems)
+        super().__init__("\n".join(told))
 
 
 def report(problems: Iterable[Problem], typed: Sequence[str], command: str | None = None) -> str:
@@ -104,9 +101,7 @@ def fixed_words(problem: Problem, typed: Sequence[str]) -> list[str] | None:
             for word in typed
             if override_key(word) == problem.key and not word.startswith("~")
         ]
-        if not values:
-            return None
-        return _replaced(typed, problem.key, [f"{fix}={values[-1]}"])
+        return _replaced(typed, problem.key, [f"{fix}={values[-1]}"]) if values else None
     return _replaced(typed, override_key(fix), [fix])
 
 

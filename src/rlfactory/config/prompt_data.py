@@ -1,6 +1,5 @@
 """The first rows of a local file or data set of prompts, read without the `datasets` library."""
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory.config.problems import closest
+from rlfactory.model.pipelines.local_models import read_json
 from rlfactory.prompts.ops.data_rows import TEXT_KINDS, Placed, data_rows, kind_of, parquet_rows
 from rlfactory.prompts.ops.row_forms import NoPromptError, is_left_out, read_row, same_form
 from rlfactory.utils.errors import PromptError
@@ -53,10 +53,8 @@ def splits_of(path: Path) -> tuple[str, ...] | None:
     """The splits of a file, or of a folder that `datasets` saved; None of another folder."""
     if os.path.isfile(path) or (path / "state.json").is_file():
         return ("train",)
-    try:
-        return (*json.loads((path / "dataset_dict.json").read_text(encoding="utf-8"))["splits"],)
-    except (OSError, ValueError, KeyError):
-        return None
+    splits = read_json(path / "dataset_dict.json").get("splits")
+    return tuple(splits) if isinstance(splits, list) else None
 
 
 def folder_of_prompts(config: Mapping[str, Any]) -> Path:
@@ -117,11 +115,9 @@ def _file_head(path: Path, state: object) -> Head:
 
 def _folder_head(path: Path, split: str) -> Head:
     for folder in (path, path / split):
-        try:
-            info = json.loads((folder / "dataset_info.json").read_text(encoding="utf-8"))
-            return Head(None, (), tuple(info["features"]))
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
+        features = read_json(folder / "dataset_info.json").get("features")
+        if isinstance(features, dict):
+            return Head(None, (), tuple(features))
     return Head()
 
 

@@ -100,6 +100,14 @@ def component_problems(config: Config, key: str) -> list[Problem]:
     return [*rule_problems(config, traits, [other for other in config if other != key])]
 
 
+def all_node_problems(config: Config, signatures: dict[str, Signature]) -> Iterator[Problem]:
+    """The problems of all components of a configuration; adds to `signatures`."""
+    for key in COMPONENTS:
+        yield from node_problems(config, key, config.get(key), signatures)
+    for key in ("eval_rewards", "eval_sets"):
+        yield from nested_problems(config, key, config.get(key), signatures)
+
+
 def node_problems(
     config: Config, key: str, node: object, signatures: dict[str, Signature]
 ) -> Iterator[Problem]:

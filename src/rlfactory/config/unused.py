@@ -2,14 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from rlfactory.config.checks.base import Config, Traits
 from rlfactory.config.memory.model_parts import published_pipeline
+from rlfactory.config.memory.suggestions import traits_of
 from rlfactory.config.nfe import update_items, weight_sets
 from rlfactory.config.problems import override_key
 from rlfactory.config.schema.root import GROUPS
-from rlfactory.config.schema.signature import read_signature
 
 LARGE_RATE = 0.1
 """A learning rate far above all published ones: AdamW moves a weight by as much in a step."""
@@ -33,7 +32,7 @@ def unused_notes(
         visible: those that matter for this algorithm and model.
         words: the overrides that were applied.
     """
-    traits = _traits(config)
+    traits = traits_of(config)
     keys = list(dict.fromkeys(override_key(word) for word in words))
     yield from _repeated(words)
     reader = f"algo={choices['algo']}"
@@ -100,10 +99,3 @@ def _unusual(config: Config, traits: Traits, keys: Sequence[str]) -> Iterator[st
     is_published = published_pipeline(str(config["model"].get("path"))) is not None
     if is_published and traits["prompts"].get("for_small_models"):
         yield "these captions are for the small models that ship: prompts=preferences has others"
-
-
-def _traits(config: Config) -> dict[str, Mapping[str, Any]]:
-    """The class constants of each component."""
-    nodes = {key: node for key, node in config.items() if key in GROUPS}
-    targets = {key: node["_target_"] for key, node in nodes.items() if "_target_" in (node or {})}
-    return {key: read_signature(target).class_constants for key, target in targets.items()}

@@ -3,10 +3,10 @@
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from rlfactory.config._hydra import CompositionError, Override, parse
-from rlfactory.config.composites import force_add
 from rlfactory.config.problems import PlanError, Problem, override_key
 
 SEARCHPATH = "hydra.searchpath"
@@ -37,7 +37,8 @@ def typed_value(value: object) -> str:
 def normalise_words(words: Sequence[str]) -> list[str]:
     """Rewrite words that Hydra's compose can't read: `-cd FOLDER`, `~` and `experiment=null`."""
     kept, folders = [], []
-    rest = [_expanded(word) for word in words if word != "experiment=null"]
+    words = [re.sub(r"^([\w.+]+=)~(?=/|$)", rf"\1{Path.home()}", word) for word in words]
+    rest = [word for word in words if word != "experiment=null"]
     while rest:
         word = rest.pop(0)
         flag, _, value = word.partition("=")
@@ -52,13 +53,8 @@ def normalise_words(words: Sequence[str]) -> list[str]:
         folders.append(f"file://{folder}")
     if not folders:
         return kept
-    places = [*searched(kept), *folders]
-    quoted = ",".join("'" + place.replace("'", "\\'") + "'" for place in places)
-    return [*(w for w in kept if override_key(w) != SEARCHPATH), f"{SEARCHPATH}=[{quoted}]"]
-
-
-def _expanded(word: str) -> str:
-    return re.sub(r"^([\w.+]+=)~(?=/|$)", rf"\1{Path.home()}", word)
+    places = typed_value([*searched(kept), *folders])
+    return [*(w for w in kept if override_key(w) != SEARCHPATH), f"{SEARCHPATH}={places}"]
 
 
 def searched(overrides: Sequence[str]) -> list[str]:
@@ -69,6 +65,18 @@ def searched(overrides: Sequence[str]) -> list[str]:
     except CompositionError:
         return []
     return [str(v) for v in value] if isinstance(value, list) else [str(value)]
+
+
+# below these keys any part's name is a key, and parts are known only once `of` is read
+_PART_KEYS = re.compile(
+    r"(reward\.(parts|weights|normalise|gates|clips)|(eval_rewards|logger)\.parts"
+    r"|eval_sets\.(parts|rewards|counts))[.=]"
+)
+
+
+def force_add(word: str) -> str:
+    """An override of a part's option with `++`, which Hydra accepts before the part exists."""
+    return f"++{word.lstrip('+')}" if _PART_KEYS.match(word.lstrip("+")) else word
 
 
 def read(word: str, problems: list[Problem]) -> Override | None:
@@ -101,17 +109,11 @@ def _unreadable(word: str) -> Problem:
         ("a bracket or a quote is not closed", closed),
         ("its value has characters that need quotes", quoted),
     ):
-        if better and better != value and _is_readable(f"{key}={better}"):
-            message = f"{word} can't be read: {reason}; allowed is KEY=VALUE"
-            return Problem(override_key(word), message, f"{key}={better}")
+        with suppress(*CompositionError):
+            if better and better != value and parse([f"{key}={better}"]):
+                message = f"{word} can't be read: {reason}; allowed is KEY=VALUE"
+                return Problem(override_key(word), message, f"{key}={better}")
     return Problem(word, "can't be read; allowed is KEY=VALUE")
-
-
-def _is_readable(word: str) -> bool:
-    try:
-        return bool(parse([word]))
-    except CompositionError:
-        return False
 
 
 def _unclosed(value: str) -> str:

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from rlfactory.config.memory import device_memory
-from rlfactory.config.memory.device_memory import GIB, available_memory, has_gpu, is_out_of_memory
+from rlfactory.config.memory.device_memory import GIB, available_memory, is_out_of_memory
 from rlfactory.config.memory.estimate import Estimate, estimate
 from rlfactory.config.memory.model_parts import count_parameters, parts_of
 from rlfactory.config.memory.suggestions import (
@@ -19,7 +19,6 @@ from rlfactory.config.memory.suggestions import (
     explain_out_of_memory,
     notes,
     options,
-    out_of_memory_message,
     suggestions,
     traits_of,
     with_changes,
@@ -269,11 +268,11 @@ def test_exhaustion_is_told_with_the_estimate_and_what_helps() -> None:
     assert "precision=bf16 (saves" in message
     assert message.endswith("\nCUDA out of memory")
     texts = dict(compose(["model=tiny_gpt2"]).values)
-    message = out_of_memory_message(texts, traits_of(texts))
+    message = explain_out_of_memory(MemoryError(), texts)
     assert message.startswith("out of memory; the plan expected about ")
     assert "What helps most, in this order: micro_batch=" in message
     other = with_changes(texts, {"model.path": "owner/unknown"})
-    assert out_of_memory_message(other, traits_of(other)).startswith(
+    assert explain_out_of_memory(MemoryError(), other).startswith(
         "out of memory. What helps most, in this order: precision=bf16, "
     )
 
@@ -302,7 +301,7 @@ def test_memory_is_asked_of_the_tool_that_knows(
         assert available_memory(given) == (8 * GIB, "the device")
         tool.write_text("#!/bin/sh\nexit 9\n")
         installed_gpus.cache_clear()
-        assert not has_gpu()
+        assert not device_memory.on_gpu({"hardware": {"device": "auto"}})
         assert available_memory({"hardware": {"device": "cuda"}}) == (None, "the GPU")
     finally:
         installed_gpus.cache_clear()

@@ -78,13 +78,10 @@ def repeated_names(key: str, names: Sequence[str]) -> Iterator[Problem]:
         yield Problem(key, message, f"{key}=[{','.join(dict.fromkeys(names))}]")
 
 
-def steps_trained(config: Config) -> int:
-    """The number of stochastic steps, which are those that are trained."""
-    return len(stochastic_steps(config))
-
-
 def stochastic_steps(config: Config) -> list[int]:
-    """The steps of a window, of a moving one those of its first position, and those that split."""
+    """The steps that are trained: those of a window, of a moving one in its first position, and
+    those that split.
+    """
     window, steps = config["window"], int(config["schedule"]["steps"])
     chosen = window.get("steps")
     if chosen is None:

@@ -116,11 +116,9 @@ class _Sound(Mapping[str, Any]):
             raise _FaultyKeyError(key)
         value = self._values[name]
         is_above = any(other.startswith(f"{key}.") for other in self._faulty)
-        return (
-            _Sound(value, f"{key}.", self._faulty)
-            if is_above and isinstance(value, Mapping)
-            else value
-        )
+        if is_above and isinstance(value, Mapping):
+            return _Sound(value, f"{key}.", self._faulty)
+        return value
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)

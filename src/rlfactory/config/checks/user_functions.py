@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -86,7 +87,8 @@ def _fault(spec: str, call: Call) -> tuple[str, str] | None:
     if not name:
         return f"{spec} names no function; {path.name} has {_listed(_functions(module))}", better
     if (node := _defined(module, name)) is None:
-        if _has_star_import(module):
+        imports = [item for item in ast.walk(module) if isinstance(item, ast.ImportFrom)]
+        if any(alias.name == "*" for item in imports for alias in item.names):
             return None
         return f"{spec}: {path.name} has no {name}; it has {_listed(_functions(module))}", better
     if ":" not in spec:
@@ -187,11 +189,6 @@ def _names_bound(item: ast.stmt) -> set[str]:
     return {node.id for node in nodes if isinstance(node, ast.Name)}
 
 
-def _has_star_import(module: ast.Module) -> bool:
-    imports = [item for item in ast.walk(module) if isinstance(item, ast.ImportFrom)]
-    return any(alias.name == "*" for item in imports for alias in item.names)
-
-
 def _definition_fault(node: Function, call: Call) -> str | None:
     """As `_call_fault`, of a definition."""
     return None if node.decorator_list else _call_fault(_signature(node.args), call)
@@ -199,22 +196,14 @@ def _definition_fault(node: Function, call: Call) -> str | None:
 
 def _signature(args: ast.arguments) -> inspect.Signature:
     """What a definition takes; its defaults and annotations are not evaluated."""
-    kinds = inspect.Parameter
-    by_position = [
-        *((arg, kinds.POSITIONAL_ONLY) for arg in args.posonlyargs),
-        *((arg, kinds.POSITIONAL_OR_KEYWORD) for arg in args.args),
-    ]
-    needed = len(by_position) - len(args.defaults)
-    by_name = zip(args.kwonlyargs, args.kw_defaults, strict=True)
-    given = [
-        *((arg, kind, number < needed) for number, (arg, kind) in enumerate(by_position)),
-        *([(args.vararg, kinds.VAR_POSITIONAL, True)] if args.vararg else []),
-        *((arg, kinds.KEYWORD_ONLY, default is None) for arg, default in by_name),
-        *([(args.kwarg, kinds.VAR_KEYWORD, True)] if args.kwarg else []),
-    ]
-    return inspect.Signature(
-        [kinds(a.arg, kind, default=kinds.empty if need else None) for a, kind, need in given]
-    )
+    plain, nothing = deepcopy(args), ast.Constant(None)
+    for argument in ast.walk(plain):
+        if isinstance(argument, ast.arg):
+            argument.annotation = None
+    plain.defaults = [nothing for _ in plain.defaults]
+    plain.kw_defaults = [default and nothing for default in plain.kw_defaults]
+    made = ast.fix_missing_locations(ast.Expression(ast.Lambda(plain, nothing)))
+    return inspect.signature(eval(compile(made, "<signature>", "eval")))  # noqa: S307
 
 
 def _call_fault(signature: inspect.Signature, call: Call) -> str | None:

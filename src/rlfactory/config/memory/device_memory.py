@@ -3,7 +3,7 @@
 import os
 
 from rlfactory.config.checks.base import Config
-from rlfactory.config.memory.devices import gpu_models, gpu_of
+from rlfactory.config.memory.devices import gpu_models
 from rlfactory.hardware.environment import visible_gpus
 
 GIB = 2**30
@@ -27,8 +27,8 @@ def available_memory(config: Config) -> tuple[float | None, str]:
     node = config["hardware"]
     if (given := node.get("memory_gb")) is not None:
         return float(given) * GIB, "the device"
-    if node.get("gpu") in gpu_models() and (named := gpu_of(node)) is not None:
-        return named.memory, f"the {named.name}"
+    if (name := named_gpu(config)) is not None:
+        return gpu_models()[name].memory, f"the {name}"
     if node.get("device") != "cpu" and (gpus := visible_gpus()):
         sizes = [gpu.memory_mib for gpu in gpus if gpu.memory_mib is not None]
         return min(sizes) * 2.0**20 if len(sizes) == len(gpus) else None, "the GPU"
@@ -40,9 +40,9 @@ def available_memory(config: Config) -> tuple[float | None, str]:
 def on_gpu(config: Config) -> bool:
     """Whether the run will use a GPU, as far as this machine can tell."""
     node = config["hardware"]
-    device, planned = node.get("device"), node.get("memory_gb") is not None
-    planned = planned or node.get("gpu") in gpu_models()
-    return device == "cuda" or (device != "cpu" and (has_gpu() or planned))
+    device, is_planned = node.get("device"), node.get("memory_gb") is not None
+    is_there = is_planned or named_gpu(config) is not None or bool(visible_gpus())
+    return device == "cuda" or (device != "cpu" and is_there)
 
 
 def describe_device(config: Config) -> str:
@@ -63,14 +63,8 @@ def describe_device(config: Config) -> str:
 
 def named_gpu(config: Config) -> str | None:
     """The GPU that `hardware.gpu` names for the plan; None if it names none."""
-    node = config["hardware"]
-    named = gpu_of(node) if node.get("gpu") in gpu_models() else None
-    return None if named is None else named.name
-
-
-def has_gpu() -> bool:
-    """Whether this process sees an NVIDIA GPU."""
-    return bool(visible_gpus())
+    name = config["hardware"].get("gpu")
+    return name if name in gpu_models() else None
 
 
 def _physical_memory() -> float | None:

@@ -12,6 +12,11 @@ from rlfactory.hardware.environment import visible_gpus
 
 DEVICES_FILE = Path(__file__).with_name("devices.yaml")
 GIB = 2**30
+COLUMNS = {
+    **{"half": ("bf16", 1e12), "single": ("fp32", 1e12), "tf32": ("tf32", 1e12)},
+    **{"memory": ("memory", GIB), "bandwidth": ("bandwidth", 1e9), "link": ("link", 1e9)},
+}
+"""Columns of the file with their units."""
 
 
 @dataclass(frozen=True)
@@ -49,15 +54,10 @@ def gpu_models() -> Mapping[str, GPUModel]:
     table: dict[str, dict[str, Any]] = yaml.load(text, Loader=loader)
     return {
         name: GPUModel(
-            name=name,
-            matches=tuple(row["matches"]),
-            half=row["bf16"] * 1e12,
-            single=row["fp32"] * 1e12,
-            tf32=row["tf32"] * 1e12,
-            memory=row["memory"] * GIB,
-            bandwidth=row["bandwidth"] * 1e9,
-            link=row["link"] * 1e9,
+            name,
+            tuple(row["matches"]),
             source=row["source"],
+            **{ours: row[column] * unit for ours, (column, unit) in COLUMNS.items()},
         )
         for name, row in table.items()
     }

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from rlfactory.config.checks.base import Config, Traits, steps_trained
+from rlfactory.config.checks.base import Config, Traits, stochastic_steps
 from rlfactory.config.memory.model_parts import (
     NETWORKS,
     Activations,
@@ -113,7 +113,7 @@ def _rollout(
     embeddings = float(prompts * text * width * BYTES[config["precision"]["weights"]])
     if traits["algo"].get("requires") != "transitions":
         return latents + embeddings, latents * items_per_sample(config, traits)
-    stored = 2 * BYTES[config["latent_storage"]] / 4 * steps_trained(config)
+    stored = 2 * BYTES[config["latent_storage"]] / 4 * len(stochastic_steps(config))
     return latents * (1 + stored) + embeddings, 0.0
 
 

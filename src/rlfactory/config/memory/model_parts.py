@@ -113,12 +113,11 @@ def own_tables(target: str, name: str | None) -> tuple[Path, ...]:
     """The file of rows that an adapter names, beside its own."""
     if not name:
         return ()
-    if is_reference(target):
-        live = resolve(target)
-        return (
-            Path(inspect.getfile(live if isinstance(live, type) else type(live))).with_name(name),
-        )
-    return (module_file(target.rpartition(".")[0]).with_name(name),)
+    if not is_reference(target):
+        return (module_file(target.rpartition(".")[0]).with_name(name),)
+    live = resolve(target)
+    file = inspect.getfile(live if isinstance(live, type) else type(live))
+    return (Path(file).with_name(name),)
 
 
 @cache

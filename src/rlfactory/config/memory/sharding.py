@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from rlfactory.config.checks.base import Config
+from rlfactory.hardware.environment import visible_gpus
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 UNSHARDED_BLOCKS = 3
@@ -72,8 +73,4 @@ def shares_of(config: Config) -> ShardedShares:
 def processes_of(config: Config) -> int:
     """The number of processes; `auto` counts the GPUs that this machine shows, at least one."""
     given = config["hardware"].get("processes", 1)
-    if isinstance(given, int):
-        return given
-    from rlfactory.hardware.environment import visible_gpus
-
-    return max(len(visible_gpus()), 1)
+    return given if isinstance(given, int) else max(len(visible_gpus()), 1)

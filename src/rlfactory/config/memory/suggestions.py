@@ -1,10 +1,11 @@
 """Suggestions for a run that does not fit into memory: the options that save most."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from rlfactory.config.checks.base import Config, Traits
+from rlfactory.config.dotted_keys import merged
 from rlfactory.config.memory.device_memory import GIB, USABLE_FRACTION, available_memory
 from rlfactory.config.memory.estimate import Estimate, estimate
 from rlfactory.config.memory.sharding import processes_of
@@ -56,15 +57,11 @@ def notes(config: Config, traits: Traits, found: Estimate | None) -> Iterator[st
 
 def explain_out_of_memory(error: BaseException, config: Config) -> str:
     """The message for an out-of-memory error: what was expected, which options help, the error."""
-    first_line = str(error).strip().partition("\n")[0].partition(". ")[0]
-    return f"{out_of_memory_message(config, traits_of(config))}\n{first_line}"
-
-
-def out_of_memory_message(config: Config, traits: Traits) -> str:
-    """What the plan expected, and the options that help most."""
+    traits, first_line = traits_of(config), str(error).strip().partition("\n")[0]
     found = estimate(config, traits)
     expected = "" if found is None else f"; the plan expected {found}"
-    return f"out of memory{expected}{_in_words(suggestions(config, traits))}"
+    helps = _in_words(suggestions(config, traits))
+    return f"out of memory{expected}{helps}\n{first_line.partition('. ')[0]}"
 
 
 def _in_words(suggested: tuple[list[Suggestion], float | None]) -> str:
@@ -107,7 +104,11 @@ def suggestions(config: Config, traits: Traits) -> tuple[list[Suggestion], float
 def options(config: Config, traits: Traits) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Each override that could save memory, with the values that it changes."""
     texts = traits["model"].get("media") == "texts"
-    yield from _shared_options(config, TEXT_SWITCHES if texts else SWITCHES)
+    if "float32" in config["precision"].values():
+        yield "precision=bf16", {"precision": BF16}
+    for name in TEXT_SWITCHES if texts else SWITCHES:
+        if not config["memory"][name]:
+            yield f"memory.{name}=true", {f"memory.{name}": True}
     for name in ("micro_batch", "sample_batch"):
         if config[name] > 1:
             fewer = max(config[name] // 2, 1)
@@ -118,30 +119,13 @@ def options(config: Config, traits: Traits) -> Iterator[tuple[str, Mapping[str, 
             yield "optimizer=adamw_8bit", {"optimizer._target_": "bitsandbytes.optim.AdamW8bit"}
 
 
-def _shared_options(
-    config: Config, switches: Sequence[str]
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Options of precision and memory."""
-    if "float32" in config["precision"].values():
-        yield "precision=bf16", {"precision": BF16}
-    for name in switches:
-        if not config["memory"][name]:
-            yield f"memory.{name}=true", {f"memory.{name}": True}
-
-
 def with_changes(config: Config, changes: Mapping[str, Any]) -> Config:
     """The configuration with values at dotted keys replaced; mappings are merged."""
-    changed = dict(config)
     for key, value in changes.items():
-        head, _, rest = key.partition(".")
-        inner = changed.get(head)
-        if rest:
-            changed[head] = with_changes(inner if isinstance(inner, Mapping) else {}, {rest: value})
-        elif isinstance(value, Mapping) and isinstance(inner, Mapping):
-            changed[head] = {**inner, **value}
-        else:
-            changed[head] = value
-    return changed
+        for part in reversed(key.split(".")):
+            value = {part: value}
+        config = merged(config, value)
+    return config
 
 
 def traits_of(config: Config) -> Traits:
@@ -151,7 +135,8 @@ def traits_of(config: Config) -> Traits:
         for key in COMPONENTS
         if key != "optimizer"
     }
-    terms = config["regularizer"].get("terms") or {}
-    for name, node in terms.items():
-        traits[f"regularizer.terms.{name}"] = read_signature(node["_target_"]).class_constants
+    terms = config["regularizer"].get("terms")
+    for name, node in terms.items() if isinstance(terms, Mapping) else ():
+        if isinstance(node, Mapping) and "_target_" in node:
+            traits[f"regularizer.terms.{name}"] = read_signature(node["_target_"]).class_constants
     return traits

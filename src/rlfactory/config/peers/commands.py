@@ -3,7 +3,6 @@
 import math
 import re
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,7 +48,7 @@ def of_shell(text: str) -> Options:
     variables = {"HOME": str(Path.home())}
     commands: list[list[str]] = [[]]
     for token in lexer:
-        word = _with_values(token, variables)
+        word = _VARIABLE.sub(lambda m: variables.get(m[1] or m[2], m[0]), token)
         if token.strip("\n;&|") == "":
             commands.append([])
         elif commands[-1] or not (found := re.fullmatch(r"(\w+)=(.*)", word, re.DOTALL)):
@@ -61,10 +60,6 @@ def of_shell(text: str) -> Options:
         int(variables[name]) for name in SET if variables.get(name, "").isdigit()
     )
     return made
-
-
-def _with_values(word: str, variables: Mapping[str, str]) -> str:
-    return _VARIABLE.sub(lambda found: variables.get(found[1] or found[2], found[0]), word)
 
 
 def _options(words: list[str]) -> Options:
@@ -99,10 +94,15 @@ def _sets(word: str) -> bool:
 
 
 def _read(text: str) -> Any:
-    """A value as YAML has it, with numbers such as 1e-6."""
     try:
-        return (
-            float(text) if re.fullmatch(r"-?\d+(\.\d*)?[eE]-?\d+", text) else yaml.safe_load(text)
-        )
+        return yaml.load(text, PlainLoader)
     except yaml.YAMLError:
         return text
+
+
+class PlainLoader(yaml.SafeLoader):
+    """YAML with numbers such as 1e-4, which PyYAML takes for texts."""
+
+
+_NUMBER = re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$")
+PlainLoader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+0123456789"))

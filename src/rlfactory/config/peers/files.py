@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from rlfactory.config.peers import computed
-from rlfactory.config.peers.commands import Options, of_shell
+from rlfactory.config.peers.commands import Options, PlainLoader, of_shell
 from rlfactory.config.peers.importer import Importer, Translation, flat
 from rlfactory.config.peers.python_config import functions, of_script, read
 from rlfactory.config.problems import PlanError, Problem, closest
@@ -35,7 +35,6 @@ DDPO_DEFAULTS = {
     "reward_fn": "aesthetic_score",
     "prompt_fn": "simple_animals",
 }
-FORMAT = re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$")
 
 
 def kinds() -> str:
@@ -146,8 +145,7 @@ def trainer_of(content: Content) -> str | None:
     """The option of `algo` for a file of TRL, by its keys; None if it has none of them."""
     trainers = libraries()["TRL"]["trainers"]
     losses = content.get("loss_type")
-    of_pairs = {"sigmoid", "ipo", "hinge", "robust"}
-    if of_pairs & {*([losses] if isinstance(losses, str) else losses or [])}:
+    if {*computed.PAIR_LOSSES} & {*([losses] if isinstance(losses, str) else losses or [])}:
         return "dpo"
     marks = {"ddpo": DDPO_MARKS} | {algo: own["marks"] for algo, own in trainers.items()}
     return next((a for a, keys in marks.items() if any(key in content for key in keys)), None)
@@ -233,14 +231,7 @@ def of_function(file: Path, name: str, processes: int) -> Translation:
 
 def _read(file: Path, text: str) -> Any:
     """The content of a file by its suffix; ValueError if it is another."""
-    return json.loads(text) if file.suffix == ".json" else yaml.load(text, _PlainSafeLoader)
-
-
-class _PlainSafeLoader(yaml.SafeLoader):
-    """YAML with numbers such as 1e-4, which PyYAML takes for texts."""
-
-
-_PlainSafeLoader.add_implicit_resolver("tag:yaml.org,2002:float", FORMAT, list("-+0123456789"))
+    return json.loads(text) if file.suffix == ".json" else yaml.load(text, PlainLoader)
 
 
 @cache

@@ -202,9 +202,7 @@ class Importer:
 
     def _filled(self, text: str, given: Mapping[str, Any] | None = None) -> str:
         def found(match: re.Match[str]) -> str:
-            value = (
-                self.value(match[1]) if given is None or match[1] not in given else given[match[1]]
-            )
+            value = given[match[1]] if given and match[1] in given else self.value(match[1])
             return value.rstrip("/") if isinstance(value, str) else typed_value(value)
 
         return OTHER.sub(found, text)

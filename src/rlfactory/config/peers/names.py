@@ -55,17 +55,14 @@ class Name:
         """What to type, for a reader: for a value, or for any."""
         if words := self.choices.get(value.lower()):
             return words.partition(" | ")[0]
-        keys = [_unfilled(word) for word in self.words.split(" | ")[-1].split()]
+        words_of_any = self.words.split(" | ")[-1].split()
+        # without the values that are put in; where they are a part of a value, its key
+        keys = [override_key(word) if "{" in word else word for word in words_of_any]
         shown = {" ".join(keys): None} if keys else {}
         for words in self.choices.values():
             if words.partition("=")[0] not in shown:  # a key alone says it of all values
                 shown[words.partition(" | ")[0] or "nothing"] = None
         return " or ".join(shown)
-
-
-def _unfilled(word: str) -> str:
-    """A word without the values that are put into it; its key where they are a part of one."""
-    return override_key(word) if "{" in word else word
 
 
 def filled(words: Words, typed: Sequence[str]) -> Words | None:

@@ -36,54 +36,42 @@ class Unreadable(ValueError):
     """An expression that is not understood."""
 
 
-@dataclass
-class PythonConfig:
-    """A configuration.
-
-    Attributes:
-        values: its attributes, nested.
-        variables: the local variables of its function.
-        unread: lines that were not understood.
-    """
-
-    values: dict[str, Any]
-    variables: dict[str, Any]
-    unread: list[str] = field(default_factory=list)
-
-
 def functions(file: Path) -> dict[str, ast.FunctionDef]:
     """The functions of a file; SyntaxError if it is no Python."""
     body = ast.parse(file.read_text(encoding="utf-8")).body
     return {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
 
 
-def read(file: Path, name: str) -> PythonConfig:
-    """The configuration that a function without arguments returns.
-
-    Raises:
-        KeyError: the file has no such function.
-        SyntaxError: the file is no Python.
-    """
-    reader = _Reader(file, functions(file))
-    return reader.run(name)
-
-
 @dataclass
-class _Reader:
+class PythonConfig:
+    """A configuration, as the functions of a file make it.
+
+    Attributes:
+        file: where they stand.
+        known: they, by name.
+        unread: lines that were not understood.
+        variables: the local variables of the function that was run.
+    """
+
     file: Path
     known: Mapping[str, ast.FunctionDef]
     unread: list[str] = field(default_factory=list)
     variables: dict[str, Any] = field(default_factory=dict)
 
-    def run(self, name: str) -> PythonConfig:
+    @property
+    def values(self) -> dict[str, Any]:
+        """The attributes of what was returned, nested."""
+        returned = self.variables.get("return")
+        return returned if isinstance(returned, dict) else {}
+
+    def run(self, name: str) -> "PythonConfig":
+        """The configuration after a function was run."""
         for statement in self.known[name].body:
             try:
                 self._statement(statement)
             except (Unreadable, TypeError, KeyError, ArithmeticError, ValueError):
                 self.unread.append(ast.unparse(statement))
-        returned = self.variables.get("return")
-        values = returned if isinstance(returned, dict) else {}
-        return PythonConfig(values, self.variables, self.unread)
+        return self
 
     def _statement(self, node: ast.stmt) -> None:
         match node:
@@ -125,11 +113,12 @@ class _Reader:
             case ast.Dict(keys=keys, values=values):
                 pairs = zip(keys, values, strict=True)
                 return {self._value(k): self._value(v) for k, v in pairs if k is not None}
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
-                return OPERATORS[type(op)](self._value(left), self._value(right))
             case ast.UnaryOp(op=op, operand=operand) if type(op) in OPERATORS:
                 return OPERATORS[type(op)](self._value(operand))
-            case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in OPERATORS:
+            case (
+                ast.BinOp(left=left, op=op, right=right)
+                | ast.Compare(left=left, ops=[op], comparators=[right])
+            ) if type(op) in OPERATORS:
                 return OPERATORS[type(op)](self._value(left), self._value(right))
             case ast.IfExp(test=test, body=body, orelse=other):
                 return self._value(body if self._value(test) else other)
@@ -145,9 +134,9 @@ class _Reader:
     def _call(self, name: str, arguments: list[ast.expr], keywords: list[ast.keyword]) -> Any:
         if name in self.known:
             given = {str(k.arg): self._value(k.value) for k in keywords}
-            reader = _Reader(self.file, self.known, self.unread, given)
-            made = self._called(reader, name)
-            self.variables |= {k: v for k, v in reader.variables.items() if k != "return"}
+            called = PythonConfig(self.file, self.known, self.unread, given)
+            made = called.returned(name)
+            self.variables |= {k: v for k, v in called.variables.items() if k != "return"}
             return made
         if name.endswith("ConfigDict"):
             return dict(self._value(arguments[0])) if arguments else {}
@@ -161,15 +150,24 @@ class _Reader:
         module, _, attribute = name.rpartition(".")
         beside = self.file.with_name(f"{module}.py")
         if module.isidentifier() and beside.is_file() and attribute in (known := functions(beside)):
-            return self._called(_Reader(beside, known, self.unread), attribute)
+            return PythonConfig(beside, known, self.unread).returned(attribute)
         raise Unreadable(name)
 
-    def _called(self, reader: "_Reader", name: str) -> Any:
-        """The configuration of another function; its `gpu_number` and the like stay its own."""
-        found = reader.run(name)
-        if "return" not in found.variables:
+    def returned(self, name: str) -> dict[str, Any]:
+        """The values that a function returns; Unreadable if it returns none."""
+        if "return" not in self.run(name).variables:
             raise Unreadable(name)
-        return found.values
+        return self.values
+
+
+def read(file: Path, name: str) -> PythonConfig:
+    """The configuration that a function without arguments returns.
+
+    Raises:
+        KeyError: the file has no such function.
+        SyntaxError: the file is no Python.
+    """
+    return PythonConfig(file, functions(file)).run(name)
 
 
 def of_script(file: Path, trainers: Mapping[str, str]) -> Options | None:
@@ -196,8 +194,8 @@ def of_script(file: Path, trainers: Mapping[str, str]) -> Options | None:
             made.values |= {renamed.get(key, key): value for key, value in options.items()}
             made.values["use_peft"] = True
         elif name.endswith("Trainer"):
-            data = {"train_dataset": "dataset_name", "model": "model_name_or_path"}
-            used = {**data, "reward_funcs": "reward_funcs"}
+            used = {"train_dataset": "dataset_name", "model": "model_name_or_path"}
+            used["reward_funcs"] = "reward_funcs"
             options = reader.keywords(call, made)
             made.values |= {used[key]: v for key, v in options.items() if key in used}
     return made
@@ -207,7 +205,7 @@ def _called(call: ast.Call) -> str:
     return ast.unparse(call.func).rpartition(".")[2]
 
 
-class _ScriptReader(_Reader):
+class _ScriptReader(PythonConfig):
     """A reader for which an unknown name is a function, such as a reward, and a call of a text,
     such as `load_dataset("NAME")`, is the text.
     """

@@ -23,9 +23,8 @@ def class_function(target: str, name: str, trust: Sequence[str] = ()) -> Callabl
     if not is_reference(target):
         return _compiled(target, name) if is_allowed(target, trust) else None
     kind = resolve(target)
-    owner = (
-        next((k for k in kind.__mro__ if name in vars(k)), None) if isinstance(kind, type) else None
-    )
+    ancestors = kind.__mro__ if isinstance(kind, type) else ()
+    owner = next((k for k in ancestors if name in vars(k)), None)
     if owner is None:
         return None
     return _completed(getattr(kind, name), f"{owner.__module__}.{owner.__qualname__}")

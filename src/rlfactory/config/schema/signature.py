@@ -213,15 +213,12 @@ def _parameters(module: Module, node: ast.FunctionDef) -> dict[str, Parameter]:
     """The parameters of a function, without the run-time objects."""
     args = node.args
     optional = len(args.args) - len(args.defaults)
-    both = [(a, i < optional) for i, a in enumerate(args.args)]
-    only = [(a, d is None) for a, d in zip(args.kwonlyargs, args.kw_defaults, strict=True)]
-    taken = [(a, required) for a, required in both if a.arg not in _PASSED] + only
-    defaults = dict(zip(args.kwonlyargs, args.kw_defaults, strict=True))
-    defaults |= zip(args.args[optional:], args.defaults, strict=True)
-    return {
-        a.arg: Parameter(_known_type(module, a.annotation), needed, _literal(defaults.get(a)))
-        for a, needed in taken
-    }
+    given = dict(zip(args.kwonlyargs, args.kw_defaults, strict=True))
+    given |= zip(args.args[optional:], args.defaults, strict=True)
+    taken = [*(a for a in args.args if a.arg not in _PASSED), *args.kwonlyargs]
+    kinds = {a: _known_type(module, a.annotation) for a in taken}
+    defaults = {a: given.get(a) for a in taken}
+    return {a.arg: Parameter(kinds[a], d is None, _literal(d)) for a, d in defaults.items()}
 
 
 def _literal(node: ast.expr | None) -> Any:
@@ -247,10 +244,6 @@ def _dataclass_fields(module: Module, node: ast.ClassDef) -> dict[str, Parameter
 
 def _names(node: ast.expr) -> Iterator[str]:
     return (n.id if isinstance(n, ast.Name) else getattr(n, "attr", "") for n in ast.walk(node))
-
-
-def _names_of_bases(node: ast.ClassDef) -> list[str]:
-    return [name for base in node.bases for name in _names(base)]
 
 
 def _field_options(value: ast.expr | None) -> set[str | None]:
@@ -318,7 +311,7 @@ def _named_type(module: Module, name: str, node: ast.expr) -> Any:
     if name == "Tensor":  # saves reading torch/__init__.py
         return _Unknown
     where, found = resolve_expression(module, node)
-    if isinstance(found, ast.ClassDef) and "ABC" in _names_of_bases(found):
+    if isinstance(found, ast.ClassDef) and any("ABC" in _names(base) for base in found.bases):
         return types.TargetNode
     value = assigned(found)
     return _Unknown if value is None else _type(where, value)

@@ -74,23 +74,15 @@ def assigned(node: ast.stmt | None) -> ast.expr | None:
 def statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
     """Statements in order, those inside `if` and `try` included, one name each."""
     for item in body:
-        if isinstance(item, ast.If | ast.Try):
-            handlers = item.handlers if isinstance(item, ast.Try) else []
-            yield from statements(item.body)
-            yield from statements([s for handler in handlers for s in handler.body])
-            yield from statements(item.orelse)
-        else:
-            yield from _single(item)
-
-
-def _single(item: ast.stmt) -> Iterator[ast.stmt]:
-    """`a, b = 1, 2` as two assignments."""
-    match item:
-        case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
-            for name, value in zip(names, values, strict=False):
-                yield ast.Assign([name], value)
-        case _:
-            yield item
+        match item:
+            case ast.If() | ast.Try():
+                handlers = item.handlers if isinstance(item, ast.Try) else []
+                handled = [s for handler in handlers for s in handler.body]
+                yield from statements([*item.body, *handled, *item.orelse])
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
+                yield from (ast.Assign([n], v) for n, v in zip(names, values, strict=False))
+            case _:
+                yield item
 
 
 def absolute_module(module: Module, item: ast.ImportFrom) -> str:

@@ -44,11 +44,6 @@ def where_to_get(target: str) -> str:
     return f"type pip install 'rlfactory[{extra}]'"
 
 
-def allowed_roots(trust: Sequence[str] = ()) -> list[str]:
-    """The packages that a `_target_` may come from: ours, optimisers, plug-ins, trusted ones."""
-    return [*_installed_roots(), *trust, *trusted_packages()]
-
-
 def _installed_roots() -> list[str]:
     return [*ALLOWED_PACKAGES, *(package.split(".")[0] for package in plugins().values())]
 
@@ -63,9 +58,8 @@ def is_allowed(target: str, trust: Sequence[str] = ()) -> bool:
     """Whether a target lies below an allowed root; no trust opens the rest of our own package. An
     object that the caller of the Python interface handed over is allowed.
     """
-    if is_reference(target):
-        return True
-    return _below(target, [root for root in allowed_roots(trust) if root != "rlfactory"])
+    roots = [*_installed_roots(), *trust, *trusted_packages()]
+    return is_reference(target) or _below(target, [root for root in roots if root != "rlfactory"])
 
 
 def trusted_by(config: Mapping[str, Any]) -> list[str]:
@@ -97,20 +91,15 @@ def locate(target: str, key: str) -> Any:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise TargetError(f"{key}._target_={target} can't be imported: {error}") from error
-    if _below(target, ALLOWED_PACKAGES) and not _is_component(found):
+    # no function, and nothing that a module of ours only imports; others may offer any callable
+    is_class = isinstance(found, type) and _below(f"{found.__module__}.", ALLOWED_PACKAGES)
+    if _below(target, ALLOWED_PACKAGES) and not is_class:
         raise TargetError(f"{key}._target_={target} is no component: no class is defined there")
     return found
 
 
 def _below(target: str, roots: Sequence[str]) -> bool:
     return any(target.startswith(f"{root}.") for root in roots)
-
-
-def _is_component(found: object) -> bool:
-    """Whether an object is a class defined in ALLOWED_PACKAGES: no function, and nothing that a
-    module there only imports. Plug-ins and trusted packages may offer any callable.
-    """
-    return isinstance(found, type) and _below(f"{found.__module__}.", ALLOWED_PACKAGES)
 
 
 def _is_node(value: object) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rlfactory.config.evaluation_prompts import set_counts, set_rewards
+from rlfactory.config.evaluation_prompts import set_counts
 from rlfactory.config.schema.targets import instantiate, locate
 from rlfactory.model.pipelines.local_models import height_and_width
 from rlfactory.prompts.base import Prompt, PromptError, Prompts
@@ -40,7 +40,7 @@ def set_judges(
     config: Config, name: str, reward: Reward, others: Mapping[str, Reward]
 ) -> list[Reward | None]:
     """What scores a prompt set: the training reward or None, then the other rewards."""
-    named = set_rewards(config, name)
+    named = config["eval_sets"]["rewards"].get(name)
     if named is None:
         return [reward, *(others[other] for other in config["eval_rewards"]["of"])]
     return [None, *(others[other] for other in named)]
@@ -120,7 +120,7 @@ def build_evaluator(
     trained = {*components.prompts.texts()} if components.prompt_sets else set()
     sets = {}
     for name, listed in components.prompt_sets.items():
-        named = set_rewards(config, name)
+        named = config["eval_sets"]["rewards"].get(name)
         sets[name] = replace(
             own,
             prompts=listed * noises,
