@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -196,14 +195,22 @@ def _definition_fault(node: Function, call: Call) -> str | None:
 
 def _signature(args: ast.arguments) -> inspect.Signature:
     """What a definition takes; its defaults and annotations are not evaluated."""
-    plain, nothing = deepcopy(args), ast.Constant(None)
-    for argument in ast.walk(plain):
-        if isinstance(argument, ast.arg):
-            argument.annotation = None
-    plain.defaults = [nothing for _ in plain.defaults]
-    plain.kw_defaults = [default and nothing for default in plain.kw_defaults]
-    made = ast.fix_missing_locations(ast.Expression(ast.Lambda(plain, nothing)))
-    return inspect.signature(eval(compile(made, "<signature>", "eval")))  # noqa: S307
+    kinds = inspect.Parameter
+    by_position = [
+        *((arg, kinds.POSITIONAL_ONLY) for arg in args.posonlyargs),
+        *((arg, kinds.POSITIONAL_OR_KEYWORD) for arg in args.args),
+    ]
+    needed = len(by_position) - len(args.defaults)
+    by_name = zip(args.kwonlyargs, args.kw_defaults, strict=True)
+    given = [
+        *((arg, kind, number < needed) for number, (arg, kind) in enumerate(by_position)),
+        *([(args.vararg, kinds.VAR_POSITIONAL, True)] if args.vararg else []),
+        *((arg, kinds.KEYWORD_ONLY, default is None) for arg, default in by_name),
+        *([(args.kwarg, kinds.VAR_KEYWORD, True)] if args.kwarg else []),
+    ]
+    return inspect.Signature(
+        [kinds(a.arg, kind, default=kinds.empty if need else None) for a, kind, need in given]
+    )
 
 
 def _call_fault(signature: inspect.Signature, call: Call) -> str | None:
