@@ -95,14 +95,14 @@ def _sets(word: str) -> bool:
 
 def _read(text: str) -> Any:
     try:
-        return yaml.load(text, PlainLoader)
+        return yaml.load(text, PlainSafeLoader)
     except yaml.YAMLError:
         return text
 
 
-class PlainLoader(yaml.SafeLoader):
+class PlainSafeLoader(yaml.SafeLoader):
     """YAML with numbers such as 1e-4, which PyYAML takes for texts."""
 
 
 _NUMBER = re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$")
-PlainLoader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+0123456789"))
+PlainSafeLoader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+0123456789"))

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from rlfactory.config.peers import computed
-from rlfactory.config.peers.commands import Options, PlainLoader, of_shell
+from rlfactory.config.peers.commands import Options, PlainSafeLoader, of_shell
 from rlfactory.config.peers.importer import Importer, Translation, flat
 from rlfactory.config.peers.python_config import functions, of_script, read
 from rlfactory.config.problems import PlanError, Problem, closest
@@ -231,7 +231,7 @@ def of_function(file: Path, name: str, processes: int) -> Translation:
 
 def _read(file: Path, text: str) -> Any:
     """The content of a file by its suffix; ValueError if it is another."""
-    return json.loads(text) if file.suffix == ".json" else yaml.load(text, PlainLoader)
+    return json.loads(text) if file.suffix == ".json" else yaml.load(text, PlainSafeLoader)
 
 
 @cache
