@@ -60,14 +60,12 @@ class Pool:
     """Runs jobs until none is left or a signal asks to stop.
 
     `environments` has the environment variables of each slot; one job runs in each slot at a time.
-    `codes` are the exit codes of the jobs that have ended, by name.
     """
 
     def __init__(
         self, environments: Sequence[Mapping[str, str]], watcher: SweepListener, asked: StopRequest
     ) -> None:
         self.environments, self.watcher, self.asked = environments, watcher, asked
-        self.codes: dict[str, int] = {}
         self._running: dict[int, _Running] = {}
         self._waiting: list[JobCommand] = []
         self._forwarded = 0
@@ -126,13 +124,11 @@ class Pool:
     def _collect(self) -> None:
         """Release the slots of jobs that have ended, and report their outcome."""
         for slot, running in [*self._running.items()]:
-            code = running.process.poll()
-            if code is None:
+            if running.process.poll() is None:
                 continue
             os.close(running.lock)
             del self._running[slot]
             name = running.launch.job.name
-            self.codes[name] = code
             done = state_of(running.launch.run) == "done"
             ended = "done" if done else "stopped" if self.asked else "failed"
             self.watcher.change(name, ended)

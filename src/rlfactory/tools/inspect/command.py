@@ -174,11 +174,9 @@ def inspect(
 def _inspect(
     folder: RunFolder, components: Components, prompts: Sequence[Prompt], weights: str, seed: int
 ) -> None:
-    # imported late, as TransformerLens takes seconds to import
     from rlfactory.model.causal_lm import CausalLM
     from rlfactory.tools.inspect import figures
     from rlfactory.tools.inspect.analysis import survey
-    from rlfactory.tools.inspect.command import NO_DIRECTION, contents, write_report
     from rlfactory.tools.inspect.hooked_model import InspectionError
 
     model = components.model

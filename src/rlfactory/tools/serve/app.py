@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import hmac
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -28,8 +27,6 @@ from rlfactory.reward.client.protocol import (
 from rlfactory.tools.serve.batcher import Batcher
 from rlfactory.tools.serve.limits import AnswerCache, MemoryLimit, Refusal
 from rlfactory.tools.serve.settings import BYTES_A_PIXEL, ServeSettings
-
-log = logging.getLogger(__name__)
 
 READERS = 2
 """Threads that decode requests, while another one scores."""
