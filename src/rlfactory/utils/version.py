@@ -1,7 +1,6 @@
 """The version of this package, which `pyproject.toml` reads here, and those of others."""
 
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 
 __version__ = "0.1.0"
 
@@ -11,6 +10,8 @@ def installed_version(package: str) -> str | None:
     """The installed version of a package; None without one."""
     if package == "rlfactory":
         return __version__
+    from importlib.metadata import PackageNotFoundError, version  # not to import this package
+
     try:
         return version(package)
     except PackageNotFoundError:

@@ -265,6 +265,15 @@ def test_what_failed_stands_in_its_place(elsewhere):
     assert client(server.url).post_each("/score", 0, bodies.__getitem__, size) == []
 
 
+@pytest.fixture
+def interruptible():
+    """A shell has what it runs in the background ignore the signal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interruption_does_not_wait_for_attempts():
     def interrupt(number: int) -> bytes:
         if number == 1:
