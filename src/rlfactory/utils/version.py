@@ -10,7 +10,8 @@ def installed_version(package: str) -> str | None:
     """The installed version of a package; None without one."""
     if package == "rlfactory":
         return __version__
-    from importlib.metadata import PackageNotFoundError, version  # not to import this package
+    # imported here: `import rlfactory` reads this file, and imports little
+    from importlib.metadata import PackageNotFoundError, version
 
     try:
         return version(package)

@@ -29,10 +29,12 @@ def cautions(config: Config, traits: Traits) -> Iterator[str]:
     if truncated and traits["algo"].get("samples_from") != "data":
         yield "with top_k or top_p likelihoods are of all tokens, not only of those that are kept"
     yield from stop_notes(config)
-    for notes in (_unstable_awm, _other_timesteps, few_step_notes, _repeated_prompts):
-        yield from notes(config, traits)
-    for notes in (template_notes, _ignored_by_language_models):
-        yield from notes(config, traits)
+    yield from _unstable_awm(config, traits)
+    yield from _other_timesteps(config, traits)
+    yield from few_step_notes(config, traits)
+    yield from _repeated_prompts(config, traits)
+    yield from template_notes(config, traits)
+    yield from _ignored_by_language_models(config, traits)
     stop, evaluation = config["stop"], config["evaluation"]
     names = [key.rpartition(".")[2] for key, *_ in penalties(config, traits)]
     if stop["kl"] is not None and not {"regularizer", "reference"} & {*names}:

@@ -80,7 +80,8 @@ def noise_levels(schedule: Any, resolution: Resolution, steps: int | None = None
     )
     if not resolution.conversions:
         return sigmas
-    from diffusers import FlowMatchEulerDiscreteScheduler  # seconds, which a text model has not
+    # imported here: it takes seconds, and models of texts need nothing of it
+    from diffusers import FlowMatchEulerDiscreteScheduler
 
     scheduler = FlowMatchEulerDiscreteScheduler(shift=1.0, **resolution.conversions)
     scheduler.set_timesteps(sigmas=sigmas[:-1].tolist())

@@ -24,9 +24,18 @@ class Sampler(ABC):
     samples), and the sample's number, so neither the batch size nor the number of ranks changes it.
     """
 
-    def rollout(self, prompts: Sequence[Prompt], groups: Tensor, **key: Any) -> Rollout:
+    def rollout(
+        self,
+        prompts: Sequence[Prompt],
+        groups: Tensor,
+        *,
+        seed: int,
+        iteration: int,
+        rows: Tensor | None = None,
+    ) -> Rollout:
         """All `batches` in one rollout."""
-        return concat([*self.batches(prompts, groups, **key)])
+        drawn = self.batches(prompts, groups, seed=seed, iteration=iteration, rows=rows)
+        return concat([*drawn])
 
     @property
     def of_policy(self) -> "Sampler":
