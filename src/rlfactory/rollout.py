@@ -126,9 +126,9 @@ class Tokens:
             reward is reduced by it.
         engine_log_prob: Log-probability under the distribution that an engine drew the tokens from,
             `[B, G]`, where it was no loop of ours; `log_prob` is then the trainer's own.
-        lengths: How many tokens each prompt and each response has, and whether it ended (1 or 0),
-            `[B, 3]` on the CPU, where that was read: shapes then follow without a wait for the
-            device.
+        lengths: How many tokens each prompt and each response has, whether it ended (1 or 0), and
+            the prompt's `row_keys`, `[B, 4]` on the CPU, where that was read: shapes and equal
+            prompts then follow without a wait for the device.
     """
 
     prompt: Tensor
@@ -166,7 +166,7 @@ class Tokens:
     def part(self, rows: slice) -> "Tokens":
         """Some rows, without the columns that are padding in all of them. Needs no wait."""
         lengths = self._known_lengths()[rows]
-        prompt, response, _ = lengths.amax(0).tolist()
+        prompt, response = lengths[:, :2].amax(0).tolist()
         first = self.prompt.shape[1] - prompt
         columns: dict[str, Any] = {}
         for name in (f.name for f in fields(self)):
@@ -194,6 +194,11 @@ class Tokens:
     def ended_on_cpu(self) -> Tensor:
         """`ended`, on the CPU."""
         return self._known_lengths()[:, 2].bool()
+
+    @property
+    def prompt_keys(self) -> Tensor:
+        """A number for each prompt, equal for equal ones, `[B]`, on the CPU."""
+        return self._known_lengths()[:, 3]
 
     @property
     def count(self) -> int:
@@ -224,7 +229,20 @@ class Tokens:
 
     def _read_lengths(self) -> Tensor:
         columns = [self.prompt_mask.sum(1), self.mask.sum(1), self.ended.long()]
-        return torch.stack(columns, 1).cpu()
+        return torch.stack([*columns, row_keys(self.prompt, self.prompt_mask)], 1).cpu()
+
+
+def row_keys(ids: Tensor, mask: Tensor) -> Tensor:
+    """A number of 64 bits for each row `[B]` of token ids: equal where `mask`ed tokens are.
+
+    Computed on the device, so that rows are compared without a wait. That different rows have the
+    same one is as unlikely as for random numbers. Padding on the left changes nothing.
+    """
+    place = mask.flip(1).cumsum(1).flip(1)
+    mixed = (ids + 1) * 0x1E3779B97F4A7C15 + place * 0x3F58476D1CE4E5B9  # overflow is meant
+    for shift in (31, 29):
+        mixed = (mixed ^ (mixed >> shift)) * 0x14D049BB133111EB
+    return ((mixed ^ (mixed >> 32)) * mask).sum(1)
 
 
 class GlobalRollout:

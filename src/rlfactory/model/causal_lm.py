@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from transformers import DynamicCache, PreTrainedModel
+from transformers import DynamicCache, PretrainedConfig, PreTrainedModel
 
 from rlfactory.dynamics.token import Token
 from rlfactory.model.export_state import with_prefix, with_values
@@ -17,17 +17,18 @@ from rlfactory.model.lm.attention import RecomputedLayers, attention_mask, is_wi
 from rlfactory.model.lm.critic import Shape, Start, ValueHead, ValueModel, save_critic
 from rlfactory.model.lm.generate import decode, positions_of
 from rlfactory.model.lm.gpt2_step import GPT2Step
-from rlfactory.model.lm.kv_cache import preallocated_cache
+from rlfactory.model.lm.kv_cache import can_continue, preallocated_cache
 from rlfactory.model.lm.loading import begins_with_end, context_of, end_ids, load_language_model
 from rlfactory.model.lm.logits import Work, finished, in_chunks
 from rlfactory.model.lm.prompt_format import PromptFormat, TextRole
+from rlfactory.model.lm.shared_prompts import Shared, shared_prompts
 from rlfactory.model.lm.tokenized import LongPrompts, TokenizedModel
 from rlfactory.model.lora import Lora, merge_adapters
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.hub import no_bars
 from rlfactory.model.precision import Precision
 from rlfactory.model.weight_sets import WeightSets
-from rlfactory.rollout import Tokens
+from rlfactory.rollout import Tokens, row_keys
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.pytree import require, to_device
 from rlfactory.utils.types import LoraTargets, NonNegative, Positive, PositiveInt
@@ -159,6 +160,7 @@ class CausalLM(TokenizedModel):
         if isinstance(self.critic, ValueModel):
             networks.append(self.critic.network)
         self._windowed = any(is_windowed(network.config) for network in networks)
+        self._can_continue = all(can_continue(network.config) for network in networks)
         recomputed = networks if memory.gradient_checkpointing else []
         self._recomputed = [RecomputedLayers(network) for network in recomputed]
         policy = {n: p for n, p in self.network.named_parameters() if p.requires_grad}
@@ -168,10 +170,20 @@ class CausalLM(TokenizedModel):
             policy, self.lora.off if self.lora else None, values, offload=memory.offload_weights
         )
 
+    @property
+    def shares_prompts(self) -> bool:
+        """See the contract; not where layers are recomputed, which drops caches, or sharded, where
+        all ranks make equally many passes.
+        """
+        return self._can_continue and not self._recomputed and self.inside is call
+
     def rollout(
         self, prompt: Tensor, prompt_mask: Tensor, dynamics: Token, uniform: Tensor
     ) -> Tokens:
-        """Sample on a KV cache that is allocated for the longest response."""
+        """Sample on a KV cache that is allocated for the longest response.
+
+        Equal prompts are read once, and the cache is then extended to all rows.
+        """
         length = prompt.shape[1] + uniform.shape[1]
         if length > self.context:
             raise ModelError(
@@ -179,17 +191,28 @@ class CausalLM(TokenizedModel):
                 f" more than the model's {self.context}"
             )
         cache = preallocated_cache(self.network.config, length)
-        is_padded, has_head = not bool(prompt_mask.all()), isinstance(self.critic, ValueHead)
+        keys = [prompt_mask.all(1).long(), row_keys(prompt, prompt_mask)]
+        is_whole, keys = torch.stack(keys).cpu()  # the only wait before the first token
+        shared = shared_prompts(keys, *prompt.shape[1:], *uniform.shape[1:])
+        is_padded, has_head = not bool(is_whole.all()), isinstance(self.critic, ValueHead)
         critic = {"critic": self.critic} if isinstance(self.critic, ValueHead) else {}
 
         def last_state(ids: Tensor, mask: Tensor, positions: Tensor) -> Tensor:
             if step is not None and ids.shape[1] == 1 and prompt.shape[1] > 1:
                 self.evaluations.begin_pass()
                 return step(ids, mask if is_padded else None, positions)
+            rows = None if cache.get_seq_length() else shared
+            if rows is not None:
+                first, number = (to_device(x, self.device) for x in rows)
+                ids, mask, positions = ids[first], mask[first], positions[first]
             attention = None
             if is_padded or ids.shape[1] == 1:
                 attention = attention_mask(mask, ids.shape[1], windowed=self._windowed)
-            return self._hidden(ids, attention, positions, cache)[:, -1]
+            state = self._hidden(ids, attention, positions, cache)[:, -1]
+            if rows is not None:
+                cache.batch_select_indices(number)
+                state = state[number]
+            return state
 
         def read(ids: Tensor, mask: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
             hidden = last_state(ids, mask, positions)
@@ -245,7 +268,7 @@ class CausalLM(TokenizedModel):
     def _measure(
         self, tokens: Tokens, work: Work, *columns: Tensor
     ) -> tuple[tuple[Tensor, ...], Tensor]:
-        states = tokens.real(self._response_states(self._hidden, tokens))
+        states = tokens.real(self._response_states(self._hidden, tokens, self.network.config))
         return self._measure_states(states, work, *columns), states
 
     def _measure_states(self, states: Tensor, work: Work, *columns: Tensor) -> tuple[Tensor, ...]:
@@ -255,7 +278,7 @@ class CausalLM(TokenizedModel):
         return in_chunks(project_and_work, self.logits_at_once(len(states)), states, *columns)
 
     def _states_and_projection(self, tokens: Tokens) -> tuple[Tensor, nn.Module]:
-        states = tokens.real(self._response_states(self._hidden, tokens))
+        states = tokens.real(self._response_states(self._hidden, tokens, self.network.config))
         project: nn.Module = self.network.get_output_embeddings()
         is_trained = any(p.requires_grad for p in project.parameters())
         return states, copy.deepcopy(project) if is_trained else project
@@ -263,11 +286,20 @@ class CausalLM(TokenizedModel):
     def _model_values(self, tokens: Tokens) -> Tensor:
         """Values `[M]` by the value model."""
         with self.precision.autocast(self.device):
-            critic = require(self.critic, "a critic")
-            return tokens.real(self._response_states(critic, tokens))
+            critic: Any = require(self.critic, "a critic")
+            return tokens.real(self._response_states(critic, tokens, critic.network.config))
 
-    def _response_states(self, network: Callable[..., Tensor], tokens: Tokens) -> Tensor:
+    def _response_states(
+        self, network: Callable[..., Tensor], tokens: Tokens, config: PretrainedConfig
+    ) -> Tensor:
         """Of what `network` computes for each token, the part `[B, G, ...]` before responses."""
+        width, length = tokens.prompt.shape[1], tokens.mask.shape[1]
+        if self.shares_prompts and len(tokens.mask) > 1:
+            shared = shared_prompts(tokens.prompt_keys, width, length)
+            if shared is not None:
+                return self._states_after_shared(
+                    network, tokens, shared, DynamicCache(config=config)
+                )
         # no token follows the last one, so it is not read
         ids = torch.cat([tokens.prompt, tokens.response[:, :-1]], dim=1)
         mask = torch.cat([tokens.prompt_mask, tokens.mask[:, :-1]], dim=1)
@@ -277,7 +309,31 @@ class CausalLM(TokenizedModel):
         if tokens.prompts_are_padded:
             attention = attention_mask(mask, ids.shape[1], windowed=self._windowed)
             positions = positions_of(mask)
-        return network(ids, attention, positions)[:, tokens.prompt.shape[1] - 1 :]
+        return network(ids, attention, positions)[:, width - 1 :]
+
+    def _states_after_shared(
+        self, network: Callable[..., Tensor], tokens: Tokens, shared: Shared, cache: DynamicCache
+    ) -> Tensor:
+        """The same, by a pass over distinct prompts and one over responses, which continues it.
+
+        The gradient of a prompt's keys and values is the sum over its responses.
+        """
+        first, number = (to_device(rows, self.device) for rows in shared)
+        prompt, width = tokens.prompt[first], tokens.prompt.shape[1]
+        attention = positions = None
+        if tokens.prompts_are_padded:
+            real = tokens.prompt_mask[first]
+            attention = attention_mask(real, width, windowed=self._windowed)
+            positions = positions_of(real)
+        before = network(prompt, attention, positions, cache)[:, -1:][number]
+        if tokens.mask.shape[1] == 1:
+            return before
+        # by indexing, whose backward pass adds up in one order also on CUDA
+        cache.batch_select_indices(number)
+        mask = torch.cat([tokens.prompt_mask, tokens.mask[:, :-1]], dim=1)
+        ids, positions = tokens.response[:, :-1], positions_of(mask)[:, width:]
+        attention = attention_mask(mask, ids.shape[1], windowed=self._windowed)
+        return torch.cat([before, network(ids, attention, positions, cache)], dim=1)
 
     def _hidden(
         self,

@@ -55,6 +55,11 @@ class TextModel(Model):
 
     vocabulary: int
 
+    @property
+    def shares_prompts(self) -> bool:
+        """Whether a pass reads equal prompts once; micro-batches then keep them together."""
+        return False
+
     def rows_at_once(self, tokens: int, most: int) -> int:
         """How many responses go through the network together, from 1 to `most`.
 

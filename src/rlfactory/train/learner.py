@@ -17,6 +17,7 @@ from rlfactory.algo.base import Loss
 from rlfactory.algo.ops import old_log_probs, old_token_log_probs
 from rlfactory.batch import Batch, TokenBatch, TrainingItems
 from rlfactory.model.ema import Clock
+from rlfactory.model.lm.shared_prompts import prompts_together
 from rlfactory.model.weight_sets import POLICY
 from rlfactory.regularizer.base import KL
 from rlfactory.rollout import Rollout
@@ -122,7 +123,8 @@ class Learner:
     def _minibatches(self, everyone: Rollout, iteration: int, epoch: int) -> Sequence[Tensor]:
         """The row numbers in `everyone`, the samples of all ranks, of each update of an epoch.
 
-        Texts of like length are neighbours, so that micro-batches have little padding.
+        Texts of like length are neighbours, so that micro-batches have little padding; or those of
+        a prompt, where the model then reads less.
         """
         budget, key = self.budget, [iteration, epoch] if epoch else [iteration]
         minibatches = split_minibatches(
@@ -130,8 +132,12 @@ class Learner:
         )
         if everyone.tokens is None:
             return minibatches
-        lengths = everyone.tokens.total_lengths
-        return [longest_first(rows, lengths) for rows in minibatches]
+        tokens = everyone.tokens
+        model: Any = self.components.model  # of texts
+        orders = [longest_first(rows, tokens.total_lengths) for rows in minibatches]
+        if not model.shares_prompts:
+            return orders
+        return [prompts_together(rows, tokens, budget.micro_batch) for rows in orders]
 
     def _compute_old_log_probs(self, rollout: Rollout, iteration: int) -> Rollout:
         """The rollout with the log-likelihoods of its samples by the policy before any update.

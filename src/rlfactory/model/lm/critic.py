@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from transformers import AutoModelForSequenceClassification, PreTrainedModel
+from transformers import AutoModelForSequenceClassification, DynamicCache, PreTrainedModel
 
 from rlfactory.model.export_state import with_prefix, with_values
 from rlfactory.model.lm.loading import (
@@ -101,9 +101,15 @@ class ValueModel(nn.Module):
         self.network.eval().requires_grad_(True)
         self.mean = ScoreFormat.of(self.network.config).mean
 
-    def forward(self, ids: Tensor, mask: Tensor | None, positions: Tensor | None) -> Tensor:
+    def forward(
+        self,
+        ids: Tensor,
+        mask: Tensor | None,
+        positions: Tensor | None,
+        cache: DynamicCache | None = None,
+    ) -> Tensor:
         """Values `[B, L]`, float32, after each of the tokens `ids` `[B, L]`."""
-        return state_scores(self.network, ids, mask, positions)[..., 0].float() - self.mean
+        return state_scores(self.network, ids, mask, positions, cache)[..., 0].float() - self.mean
 
 
 def load_scorer(path: str, key: str = "model.value_path") -> tuple[PreTrainedModel, set[str]]:

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor
 from transformers import DynamicCache, PretrainedConfig
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 
 class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]
@@ -41,12 +41,23 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]
         return self.keys, self.values
 
     def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep the rows `indices` `[b]`, in ascending order, at the front of the same buffers."""
-        end = self.keys.shape[2]
+        """Keep the rows `indices` `[b]`, at the front of the same buffers if these have as many."""
+        end, count = self.keys.shape[2], len(indices)
+        buffers = []
         for buffer in self._buffers:
-            buffer[: len(indices), :, :end] = buffer[indices, :, :end]
-        self._buffers = tuple(buffer[: len(indices)] for buffer in self._buffers)
+            rows = buffer[indices, :, :end]
+            if count > len(buffer):
+                buffer = buffer.new_empty(count, *buffer.shape[1:])
+            buffer[:count, :, :end] = rows
+            buffers.append(buffer[:count])
+        self._buffers = tuple(buffers)
         self.keys, self.values = (buffer[:, :, :end] for buffer in self._buffers)
+
+
+def can_continue(config: PretrainedConfig) -> bool:
+    """Whether a network's whole state is keys and values, through which gradients flow."""
+    kinds = (DynamicLayer, DynamicSlidingWindowLayer)
+    return all(type(layer) in kinds for layer in DynamicCache(config=config).layers)
 
 
 def preallocated_cache(config: PretrainedConfig, length: int) -> DynamicCache:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import DynamicCache
 
 KEY = "rlfactory_score"
 """The key of a reward model's config.json that holds its `ScoreFormat`."""
@@ -47,11 +48,23 @@ def has_state_scores(network: nn.Module) -> bool:
 
 
 def state_scores(
-    network: Any, ids: Tensor, mask: Tensor | None = None, positions: Tensor | None = None
+    network: Any,
+    ids: Tensor,
+    mask: Tensor | None = None,
+    positions: Tensor | None = None,
+    cache: DynamicCache | None = None,
 ) -> Tensor:
-    """Scores `[B, L, labels]` of the states after each of the tokens `ids` `[B, L]`."""
+    """Scores `[B, L, labels]` of the states after each of the tokens `ids` `[B, L]`.
+
+    Args:
+        cache: keys and values of the tokens before, which is extended.
+    """
     hidden = network.base_model(
-        input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False
+        input_ids=ids,
+        attention_mask=mask,
+        position_ids=positions,
+        past_key_values=cache,
+        use_cache=cache is not None,
     ).last_hidden_state
     scores: Tensor = network.score(hidden)
     return scores
