@@ -137,7 +137,7 @@ def test_rollouts_read_a_prompt_once_and_draw_the_same(
     kind: str, prompts: list[str], folder: Folder, gpt2_folder: Path
 ) -> None:
     model = of_kind(kind, folder, gpt2_folder)
-    with mock.patch("rlfactory.model.causal_lm.shared_prompts", lambda *_: None):
+    with mock.patch("rlfactory.model.causal_lm.shared_prompts", return_value=None):
         expected = drawn(model, prompts, temperature=1.5)
     passes = Passes(model)
     found = drawn(model, prompts, temperature=1.5)
