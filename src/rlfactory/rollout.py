@@ -233,13 +233,12 @@ class Tokens:
 
 
 def row_keys(ids: Tensor, mask: Tensor) -> Tensor:
-    """A number of 64 bits for each row `[B]` of token ids: equal where `mask`ed tokens are.
+    """A number of 64 bits for each row `[B]` of token ids: equal where the tokens that `mask` marks are.
 
     Computed on the device, so that rows are compared without a wait. That different rows have the
     same one is as unlikely as for random numbers. Padding on the left changes nothing.
     """
-    place = mask.flip(1).cumsum(1).flip(1)
-    mixed = (ids + 1) * 0x1E3779B97F4A7C15 + place * 0x3F58476D1CE4E5B9  # overflow is meant
+    mixed = (ids + 1) * 0x1E3779B97F4A7C15 + mask.cumsum(1) * 0x3F58476D1CE4E5B9  # overflows
     for shift in (31, 29):
         mixed = (mixed ^ (mixed >> shift)) * 0x14D049BB133111EB
     return ((mixed ^ (mixed >> 32)) * mask).sum(1)
