@@ -233,7 +233,7 @@ class Tokens:
 
 
 def row_keys(ids: Tensor, mask: Tensor) -> Tensor:
-    """A number of 64 bits for each row `[B]` of token ids: equal where the tokens that `mask` marks are.
+    """A number of 64 bits for each row `[B]`, equal where the token ids that `mask` marks are.
 
     Computed on the device, so that rows are compared without a wait. That different rows have the
     same one is as unlikely as for random numbers. Padding on the left changes nothing.
