@@ -4,6 +4,7 @@
     python scripts/bench/rollout.py --layers 12 --width 768 --vocabulary 50257 --batch 16 --new 32
 
     python scripts/bench/rollout.py --end 0.04             # each token is the last with p = 0.04
+    python scripts/bench/rollout.py --prompt 256 --new 32 --group 8  # 8 responses to each prompt
 
 The rollout also records log-probabilities and values, which `generate` would compute again.
 """
@@ -36,7 +37,7 @@ def build(folder: Path, layers: int, width: int, vocabulary: int, ends: int) -> 
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END).save_pretrained(folder)
     config = GPT2Config(
         vocab_size=vocabulary,
-        n_positions=256,
+        n_positions=512,
         n_embd=width,
         n_layer=layers,
         n_head=width // 64,
@@ -72,6 +73,7 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=4096)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--prompt", type=int, default=8)
+    parser.add_argument("--group", type=int, default=1, help="responses to each prompt")
     parser.add_argument("--new", type=int, default=75)
     parser.add_argument("--end", type=float, default=0.0, help="share of tokens that end a text")
     parser.add_argument("--repeats", type=int, default=8)
@@ -81,7 +83,8 @@ def main() -> None:
     ends = max(1, round(a.end * a.vocabulary))
     with tempfile.TemporaryDirectory() as folder:
         model = build(Path(folder), a.layers, a.width, a.vocabulary, ends)
-    prompt = torch.randint(ends, a.vocabulary, (a.batch, a.prompt))
+    prompt = torch.randint(ends, a.vocabulary, (a.batch // a.group, a.prompt))
+    prompt = prompt.repeat_interleave(a.group, 0)
     mask = torch.ones_like(prompt, dtype=torch.bool)
     dynamics = Token(length=a.new, stop_at_end=a.end > 0)
 
