@@ -26,27 +26,28 @@ CLIP_WIDTH = 64
 WIDTH = 128  # of T5, and of the transformers of images
 
 
-def clip_tokenizer(folder: Path) -> CLIPTokenizer:
-    """A CLIP tokenizer in which every word of the grammar is one token."""
+def clip_tokenizer(folder: Path, words: Sequence[str] | None = None) -> CLIPTokenizer:
+    """A CLIP tokenizer in which every word is one token; None: the words of the grammar."""
+    words = vocabulary() if words is None else words
     specials = ["<|startoftext|>", "<|endoftext|>"]
     trained = Tokenizer(BPE(end_of_word_suffix="</w>"))
     trained.pre_tokenizer = Whitespace()
     trainer = BpeTrainer(vocab_size=4096, special_tokens=specials, end_of_word_suffix="</w>")
-    trained.train_from_iterator(vocabulary(), trainer)
+    trained.train_from_iterator(words, trainer)
     model = json.loads(trained.to_str())["model"]
     merges = [tuple(pair) for pair in model["merges"]]
     tokenizer = CLIPTokenizer(vocab=model["vocab"], merges=merges, model_max_length=TEXT_LENGTH)
-    assert all(len(tokenizer(word).input_ids) == 3 for word in vocabulary())
+    assert all(len(tokenizer(word).input_ids) == 3 for word in words)
     return tokenizer
 
 
-def t5_tokenizer() -> T5TokenizerFast:
-    """A T5 tokenizer in which every word of the grammar is one token, and any other is spelled
-    out.
+def t5_tokenizer(words: Sequence[str] | None = None) -> T5TokenizerFast:
+    """A T5 tokenizer in which every word (None: of the grammar) is one token, and any other is
+    spelled out.
     """
     letters = [(c, -8.0) for c in "abcdefghijklmnopqrstuvwxyz"]
     pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", -20.0), ("▁", -4.0), *letters]
-    pieces += [(f"▁{word}", -2.0) for word in vocabulary()]
+    pieces += [(f"▁{word}", -2.0) for word in (vocabulary() if words is None else words)]
     return T5TokenizerFast(vocab=pieces, extra_ids=0, model_max_length=TEXT_LENGTH)
 
 
