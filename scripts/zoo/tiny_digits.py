@@ -21,6 +21,7 @@ from torch import nn
 from training import Leg, cosine
 
 WIDTH = 64
+SCHEDULE = 1_500  # steps after which the rate would be 0
 PARTS = ("transformer", "text_encoder", "text_encoder_2", "text_encoder_3")
 CARD = """# tiny_digits
 
@@ -40,7 +41,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=zoo_folder("tiny_digits"))
     parser.add_argument("--work", type=Path, default=Path("outputs/zoo/tiny_digits"))
     parser.add_argument("--vae-steps", type=int, default=1_500)
-    parser.add_argument("--steps", type=int, default=1_500)
+    parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
@@ -54,7 +55,7 @@ def main() -> None:
     captions = [f"{'an' if digit == 8 else 'a'} {WORDS[digit]}" for digit in digits]
     data = Captioned((latents - shift) * scale, tokenize(pipe, captions), tokenize(pipe, [""]))
     parts = nn.ModuleDict({name: getattr(pipe, name) for name in PARTS})
-    rate = partial(cosine, steps=args.steps, warmup=100)
+    rate = partial(cosine, steps=SCHEDULE, warmup=100)
     path = args.work / "flow.pt"
     leg = Leg(path, parts, adamw(parts.parameters()), args.steps, rate, args.seed + 1)
     train_flow(pipe, leg, data).use_average()
