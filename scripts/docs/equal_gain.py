@@ -83,7 +83,10 @@ def verdicts(rows: Mapping[str, Mapping[int, Reading]], baseline: str) -> dict[s
 
 
 def table(
-    rows: Mapping[str, Sequence[Run]], baseline: str, gains: Sequence[float], others: Mapping[str, str]
+    rows: Mapping[str, Sequence[Run]],
+    baseline: str,
+    gains: Sequence[float],
+    others: Mapping[str, str],
 ) -> Iterator[str]:
     """The rows at each gain: change of gold, and beside the baseline; means of `others` (titles)."""
     heads = ["gain", "row", "runs that reach it", "iteration", "change of gold"]
@@ -94,16 +97,18 @@ def table(
         read = {name: readings(runs, gain) for name, runs in rows.items()}
         decided = verdicts(read, baseline)
         for name, own in read.items():
+            if not own:
+                continue
             paired = sorted(own.keys() & read[baseline].keys())
             apart = [own[seed].gold - read[baseline][seed].gold for seed in paired]
             cells = [f"+{gain:g}", name, f"{len(own)} of {len(rows[name])}"]
-            cells.append(f"{np.mean([r.iteration for r in own.values()]):.1f}" if own else "–")
+            cells.append(f"{np.mean([r.iteration for r in own.values()]):.1f}")
             cells.append(spread([r.gold for r in own.values()]))
             cells.append("–" if name == baseline else spread(apart))
             cells.append(decided.get(name, "early stopping"))
             for key in others:
                 values = [r.others[key] for r in own.values()]
-                cells.append(f"{np.mean(values):.3g}" if values else "–")
+                cells.append(f"{np.mean(values):.3g}")
             yield f"| {' | '.join(cells)} |"
 
 
@@ -128,7 +133,8 @@ def draw(
             axes, ("Methods", "A KL penalty, and stopping early"), (methods, remedies), strict=True
         ):
             for i, name in enumerate(names):
-                _line(panel, rows[name], gains, COLORS[i % len(COLORS)], name)
+                apart = 0.01 * (i - len(names) / 2)  # so that no interval hides another
+                _line(panel, rows[name], gains, COLORS[i % len(COLORS)], name, apart)
             panel.axhline(0, color="#55575e", linewidth=0.6)
             panel.set_title(title)
             panel.set_xlabel("gain of the proxy (log-odds)")
@@ -137,11 +143,18 @@ def draw(
 
 
 def _line(
-    panel: "Axes", runs: Sequence[Run], gains: Sequence[float], colour: str, label: str
+    panel: "Axes",
+    runs: Sequence[Run],
+    gains: Sequence[float],
+    colour: str,
+    label: str,
+    apart: float,
 ) -> None:
     """One row: gains that fewer than `MIN_RUNS` of its runs reach are left out."""
     found = {gain: [r.gold for r in readings(runs, gain).values()] for gain in gains}
     kept = {gain: values for gain, values in found.items() if len(values) >= MIN_RUNS}
+    means = np.array([np.mean(values) for values in kept.values()])
     ends = np.array([mean_interval(values) for values in kept.values()]).reshape(-1, 2)
-    panel.plot([*kept], [np.mean(v) for v in kept.values()], "o-", color=colour, label=label, ms=3)
-    panel.fill_between([*kept], ends[:, 0], ends[:, 1], color=colour, alpha=0.15, linewidth=0)
+    reach = np.abs(ends.T - means)
+    at = np.array([*kept]) + apart
+    panel.errorbar(at, means, reach, color=colour, label=label, fmt="o-", ms=3, capsize=2, lw=1.2)

@@ -66,7 +66,7 @@ FURTHER = {
     "hacking_text": {"diversity": "distinct-2", "text/repetition": "repetition"},
 }
 """Further metrics of a sweep's evaluations, with their titles."""
-GAINS = (1.0, 2.0, 3.0, 4.0)
+GAINS = (0.25, 0.5, 0.75)
 """Gains of the digits' proxy at which rows are compared."""
 OWN_DISTANCE = "KL of steps"
 """How a row ends whose regularizer measures another distance than the others."""
