@@ -88,7 +88,7 @@ def table(
     gains: Sequence[float],
     others: Mapping[str, str],
 ) -> Iterator[str]:
-    """The rows at each gain: change of gold, and beside the baseline; means of `others` (titles)."""
+    """The rows at each gain: change of gold, also beside the baseline; means of `others`."""
     heads = ["gain", "row", "runs that reach it", "iteration", "change of gold"]
     heads += [f"gold beside {baseline}", "verdict", *others.values()]
     yield f"| {' | '.join(heads)} |"

@@ -40,7 +40,7 @@ SHIFT, NOISE = 2, 12  # augmentation of the gold judge's scans: pixels, levels
 
 @cache
 def scans() -> tuple[Tensor, Tensor]:
-    """All scans as pictures `[1797, 3, 32, 32]` uint8, enlarged, and their digits, shuffled once."""
+    """All scans as pictures `[1797, 3, 32, 32]` uint8 and their digits, shuffled once."""
     from sklearn.datasets import load_digits
 
     found = load_digits()
@@ -128,24 +128,18 @@ def right(found: Tensor, index: int) -> float:
 
 def write_card(out: Path, kind: str, recipe: Mapping[str, int], found: Sequence[float]) -> None:
     """Write a README: what the judge is, how it was trained, how often it is right."""
+    parts = ("the proxy's half", "the gold judge's half", "held-out scans")
     lines = [
         f"# {out.name}",
         "",
-        f"A small {kind} that reads handwritten digits: one of the two judges of",
-        "`sweeps/hacking_digits.yaml`, trained by `scripts/zoo/digits.py` on its half of 1,400 scans",
-        "of scikit-learn's `load_digits` (E. Alpaydin, C. Kaynak, Optical Recognition of",
-        "Handwritten Digits, UCI, CC BY 4.0). float32.",
+        f"A small {kind} that names handwritten digits, by `scripts/zoo/digits.py` on {HALF}",
+        "scans of scikit-learn's `load_digits` (Alpaydin and Kaynak, UCI, CC BY 4.0).",
         "",
         f"Made with: {', '.join(f'{name} {value:,}' for name, value in recipe.items())}.",
         "",
-        "Share of scans named right:",
+        "Named right:",
         "",
-        *(
-            f"- {name}: {value:.3f}"
-            for name, value in zip(
-                ("the proxy's half", "the gold judge's half", "held-out scans"), found, strict=True
-            )
-        ),
+        *(f"- {name}: {value:.3f}" for name, value in zip(parts, found, strict=True)),
     ]
     (out / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 

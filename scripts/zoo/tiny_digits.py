@@ -25,10 +25,9 @@ SCHEDULE = 1_500  # steps after which the rate would be 0
 PARTS = ("transformer", "text_encoder", "text_encoder_2", "text_encoder_3")
 CARD = """# tiny_digits
 
-A complete `StableDiffusion3Pipeline`, small and trained from nothing by
-`scripts/zoo/tiny_digits.py` on 1,400 scans of scikit-learn's `load_digits` (E. Alpaydin,
-C. Kaynak, Optical Recognition of Handwritten Digits, UCI, CC BY 4.0), enlarged from 8x8 to 32x32
-pixels. Prompts: "a zero" to "a nine". No guidance, float16 on disk.
+A small `StableDiffusion3Pipeline` that draws handwritten digits, 32x32 pixels, by
+`scripts/zoo/tiny_digits.py` on 1,400 scans of scikit-learn's `load_digits` (Alpaydin and Kaynak,
+UCI, CC BY 4.0). Prompts: "a zero" to "a nine", no guidance. float16 on disk.
 
 Made with: {recipe}.
 """

@@ -19,10 +19,10 @@ from rlfactory.utils.types import PositiveInt
 class ImageClass(Reward):
     """The probability of the class that the prompt names, or its log-odds, reported under `name`.
 
-    `NAME_top1` is 1 where no other class is more probable; `NAME_frechet`, the same for all pictures
-    that are scored together, is how far their logits are from those of real ones. A class has the
-    first of its names ("tench" of "tench, Tinca tinca"); of those in a prompt the longest counts.
-    RewardError where the classifier can't be loaded, or a prompt names no class.
+    `NAME_top1` is 1 where no other class is more probable; `NAME_frechet`, one number for all
+    pictures that are scored together, is how far their logits are from those of real ones. A class
+    has the first of its names ("tench" of "tench, Tinca tinca"); of those in a prompt the longest
+    counts. RewardError where the classifier can't be loaded, or a prompt names no class.
     """
 
     media = "images"
