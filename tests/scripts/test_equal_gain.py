@@ -34,7 +34,7 @@ def test_a_run_is_read_where_its_proxy_first_gains_as_much(gain: ModuleType) -> 
     assert first.iteration == pytest.approx(3.0), "not the later crossing"
     assert first.gold == pytest.approx(0.15)
     assert first.others == {"diversity": pytest.approx(0.75)}
-    assert gain.at_gain(own, 0.4).iteration == pytest.approx(4.0)
+    assert gain.at_gain(own, 0.2).iteration == pytest.approx(2.0)
     assert gain.at_gain(own, 0.6).iteration == pytest.approx(8 + 4 * 2 / 3)
     assert gain.at_gain(own, 0.9) is None
 

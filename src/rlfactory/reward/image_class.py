@@ -12,7 +12,7 @@ from transformers import AutoImageProcessor, AutoModelForImageClassification
 from rlfactory.model.pipelines.local_models import resolve
 from rlfactory.prompts.base import Prompt
 from rlfactory.reward.backbones.pretrained import load_full_model, loading, read_weights
-from rlfactory.reward.base import Reward, RewardError, Samples, require_images
+from rlfactory.reward.base import Direction, Reward, RewardError, Samples, require_images
 from rlfactory.utils.types import PositiveInt
 
 
@@ -47,7 +47,8 @@ class ImageClass(Reward):
             batch_size: Images in one forward pass.
         """
         self.main = name
-        self.better = {f"{name}_top1": "higher", f"{name}_frechet": "lower"}
+        better: dict[str, Direction] = {f"{name}_top1": "higher", f"{name}_frechet": "lower"}
+        self.better = better  # type: ignore[misc]
         self.device, self.output, self.batch_size = device, output, batch_size
         with loading("reward.path", path, "a classifier of images") as locate:
             source = locate(resolve(path, "config.json"))
@@ -80,7 +81,7 @@ class ImageClass(Reward):
         """Scores `[B]`: in [0, 1] for probabilities, otherwise unbounded."""
         images = require_images(samples)
         wanted = torch.tensor([self.class_of(text) for text in samples.prompts])[:, None]
-        logits = torch.cat([self._logits(part) for part in images.split(self.batch_size)])
+        logits = torch.cat([self._logits(part) for part in torch.split(images, self.batch_size)])
         others = logits.scatter(1, wanted, -torch.inf).logsumexp(1)
         odds = logits.gather(1, wanted)[:, 0] - others
         score = odds if self.output == "log_odds" else odds.sigmoid()
@@ -106,4 +107,5 @@ def frechet_distance(a: Tensor, b: Tensor) -> Tensor:
     s, t = a.T.cov(), b.T.cov()
     # S T is similar to a positive semidefinite matrix: its eigenvalues are real, and not negative
     root = torch.linalg.eigvals(s @ t).real.clamp(min=0).sqrt().sum()
-    return (a.mean(0) - b.mean(0)).square().sum() + s.trace() + t.trace() - 2 * root
+    distance: Tensor = (a.mean(0) - b.mean(0)).square().sum() + s.trace() + t.trace() - 2 * root
+    return distance
