@@ -148,7 +148,7 @@ def section(sweep: str, rows: Mapping[str, Sequence[Run]]) -> Iterator[str]:
 
 def equal_lines(rows: Mapping[str, Sequence[Run]]) -> Iterator[str]:
     """The comparison at equal gains of the proxy, with its picture."""
-    yield "At equal gains of the proxy:"
+    yield "At equal gains of the proxy (the figure has the rows of a gain side by side):"
     yield ""
     sweep = "hacking_digits"
     yield from equal_gain.table(rows, BASELINE[sweep], GAINS, FURTHER[sweep])
