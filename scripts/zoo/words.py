@@ -27,14 +27,20 @@ WIDTH = 128  # of T5, and of the transformers of images
 
 
 def clip_tokenizer(folder: Path, words: Sequence[str] | None = None) -> CLIPTokenizer:
-    """A CLIP tokenizer in which every word is one token; None: the words of the grammar."""
-    words = vocabulary() if words is None else words
-    specials = ["<|startoftext|>", "<|endoftext|>"]
-    trained = Tokenizer(BPE(end_of_word_suffix="</w>"))
-    trained.pre_tokenizer = Whitespace()
-    trainer = BpeTrainer(vocab_size=4096, special_tokens=specials, end_of_word_suffix="</w>")
-    trained.train_from_iterator(words, trainer)
-    model = json.loads(trained.to_str())["model"]
+    """A CLIP tokenizer in which every word is one token; None: the words of the grammar.
+
+    Kept in `folder`: ids of equally frequent pairs differ from process to process, and a training
+    that goes on after a stop needs those that it began with.
+    """
+    words, kept = vocabulary() if words is None else words, folder / "clip_tokenizer.json"
+    if not kept.exists():
+        specials = ["<|startoftext|>", "<|endoftext|>"]
+        trained = Tokenizer(BPE(end_of_word_suffix="</w>"))
+        trained.pre_tokenizer = Whitespace()
+        trainer = BpeTrainer(vocab_size=4096, special_tokens=specials, end_of_word_suffix="</w>")
+        trained.train_from_iterator(words, trainer)
+        kept.write_text(trained.to_str(), encoding="utf-8")
+    model = json.loads(kept.read_text(encoding="utf-8"))["model"]
     merges = [tuple(pair) for pair in model["merges"]]
     tokenizer = CLIPTokenizer(vocab=model["vocab"], merges=merges, model_max_length=TEXT_LENGTH)
     assert all(len(tokenizer(word).input_ids) == 3 for word in words)

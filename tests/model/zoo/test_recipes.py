@@ -206,6 +206,18 @@ def test_digits_have_disjoint_halves_and_their_own_words(recipes: Recipes, tmp_p
     assert (tmp_path / "out" / "model_index.json").is_file()
 
 
+def test_a_training_that_goes_on_has_the_ids_that_it_began_with(
+    recipes: Recipes, tmp_path: Path
+) -> None:
+    made = recipes("words").clip_tokenizer(tmp_path, ["a", "three"])
+    kept = tmp_path / "clip_tokenizer.json"
+    first, second = (made(word).input_ids[1] for word in ("a", "three"))
+    swapped = kept.read_text().replace(f'"a</w>":{first}', f'"a</w>":{second}')
+    kept.write_text(swapped.replace(f'"three</w>":{second}', f'"three</w>":{first}'))
+    again = recipes("words").clip_tokenizer(tmp_path, ["a", "three"])
+    assert [again(word).input_ids[1] for word in ("a", "three")] == [second, first]
+
+
 def test_a_judge_s_lesson_moves_scans_and_keeps_their_form(recipes: Recipes) -> None:
     digits = recipes("digits")
     images = digits.part(0)[0][:8]
