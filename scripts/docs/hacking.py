@@ -1,4 +1,4 @@
-"""The tables of docs/hacking.md, and its figures, from the runs of hacking and hacking_text.
+"""The tables of docs/hacking.md, and its figures, from the runs of the sweeps hacking*.
 
 python scripts/docs/hacking.py outputs/sweeps/hacking-tiny  # add runs, draw the figures
 
@@ -12,6 +12,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import equal_gain
 import numpy as np
 from detector import auroc_by_task
 from hacking_runs import (
@@ -44,8 +45,29 @@ if TYPE_CHECKING:
 
 DOCS = Path(__file__).parents[2] / "docs"
 STORE = DOCS / "results" / "hacking.runs.json"
-BASELINE = {"hacking": "V-GRPO, biased", "hacking_text": "PPO, no KL"}
+BASELINE = {
+    "hacking": "V-GRPO, biased",
+    "hacking_digits": "V-GRPO",
+    "hacking_text": "PPO, no KL",
+}
 """The row that those with a remedy are compared with."""
+TITLES = {
+    "hacking": "Images",
+    "hacking_digits": "A learned proxy of real digits",
+    "hacking_text": "Texts",
+}
+FURTHER = {
+    "hacking": {"diversity": "diversity"},
+    "hacking_digits": {
+        "gold_top1/mean": "named right",
+        "gold_frechet/mean": "Fréchet distance",
+        "diversity": "diversity",
+    },
+    "hacking_text": {"diversity": "distinct-2", "text/repetition": "repetition"},
+}
+"""Further metrics of a sweep's evaluations, with their titles."""
+GAINS = (0.25, 0.5, 0.75)
+"""Gains of the digits' proxy at which rows are compared."""
 OWN_DISTANCE = "KL of steps"
 """How a row ends whose regularizer measures another distance than the others."""
 ALL = ("proxy", "spread", "distance", "diversity")
@@ -54,6 +76,7 @@ NAMES = {
     "shapes_noisy": "noisy",
     "shapes_learned": "learned",
     "lexicon": "lexicon (texts)",
+    "proxy": "digits",
 }
 
 
@@ -63,7 +86,11 @@ def main() -> None:
     runs = merged(read_runs(STORE), new)
     write_runs(runs, STORE)
     for sweep in GOLD:
-        draw(sweep, of_sweep(runs, sweep), DOCS / "images" / f"{sweep}.png")
+        rows, path = of_sweep(runs, sweep), DOCS / "images" / f"{sweep}.png"
+        if sweep == "hacking_digits":
+            equal_gain.draw(rows, BASELINE[sweep], GAINS, path)
+        else:
+            draw(sweep, rows, path)
 
 
 def body() -> str:
@@ -74,7 +101,7 @@ def body() -> str:
 def page(runs: Sequence[Run]) -> str:
     """The tables of runs."""
     lines: list[str] = []
-    for sweep, title in (("hacking", "Images"), ("hacking_text", "Texts")):
+    for sweep, title in TITLES.items():
         own = of_sweep(runs, sweep)
         lines += [
             f"## {title}",
@@ -94,10 +121,8 @@ def of_sweep(runs: Sequence[Run], sweep: str) -> dict[str, list[Run]]:
 
 def section(sweep: str, rows: Mapping[str, Sequence[Run]]) -> Iterator[str]:
     """The table of a sweep's rows, what it says, and its figure."""
-    texts = sweep == "hacking_text"
-    further = ["distinct-2", "repetition"] if texts else ["diversity"]
     heads = ["row", "runs", "gold before", "change of gold", "change of proxy"]
-    heads += [f"gold beside {BASELINE[sweep]}", "distance", *further]
+    heads += [f"gold beside {BASELINE[sweep]}", "distance", *FURTHER[sweep].values()]
     yield f"| {' | '.join(heads)} |"
     yield f"|---|{'---:|' * (len(heads) - 1)}"
     for name, runs in rows.items():
@@ -105,16 +130,30 @@ def section(sweep: str, rows: Mapping[str, Sequence[Run]]) -> Iterator[str]:
         cells += [spread(gold_changes(runs)), spread(proxy_changes(runs))]
         cells.append(beside(runs, rows.get(BASELINE[sweep], [])))
         cells.append(f"{mean(runs, lambda r: r.last.distance):.3g}")
-        for key in ("diversity", "text/repetition") if texts else ("diversity",):
+        for key in FURTHER[sweep]:
             before, after = (mean(runs, at(key, i)) for i in (0, -1))
             cells.append(f"{before:.3f} → {after:.3f}")
         yield f"| {' | '.join(cells)} |"
     yield ""
     yield from controls(rows)
     yield from claim_lines(sweep, rows)
+    if sweep == "hacking_digits":
+        yield from equal_lines(rows)
+        return
     yield f"![Gold against proxy, and against distance](images/{sweep}.png)"
     yield ""
-    yield caption(texts)
+    yield caption(sweep == "hacking_text")
+    yield ""
+
+
+def equal_lines(rows: Mapping[str, Sequence[Run]]) -> Iterator[str]:
+    """The comparison at equal gains of the proxy, with its picture."""
+    yield "At equal gains of the proxy (the figure has the rows of a gain side by side):"
+    yield ""
+    sweep = "hacking_digits"
+    yield from equal_gain.table(rows, BASELINE[sweep], GAINS, FURTHER[sweep])
+    yield ""
+    yield f"![Change of gold over the gain of the proxy](images/{sweep}.png)"
     yield ""
 
 

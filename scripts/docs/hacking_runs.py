@@ -15,9 +15,11 @@ from rlfactory.report.read import RunRecord, Series, read_run
 from rlfactory.run.atomic_write import write_text
 from rlfactory.sweep.table import Table
 
-GOLD = {"hacking": "shapes", "hacking_text": "sentiment"}
+GOLD = {"hacking": "shapes", "hacking_digits": "gold", "hacking_text": "sentiment"}
 """The gold score of each sweep."""
-PROXIES = ("shapes_biased", "shapes_noisy", "shapes_learned", "lexicon")
+PROXIES = ("shapes_biased", "shapes_noisy", "shapes_learned", "lexicon", "proxy")
+OTHERS = ("diversity", "text/repetition", "gold_top1/mean", "gold_frechet/mean")
+"""Further metrics of evaluations."""
 DIVERSITY = ("diversity/pairwise", "diversity/distinct_2")
 MARGIN = 0.05
 """A gold score this far below that before training has fallen."""
@@ -85,7 +87,7 @@ def run_of(record: RunRecord, sweep: str, row: str) -> Run:
     for at in sorted(golds):
         others = {
             name: value[at]
-            for name in ("diversity", "text/repetition")
+            for name in OTHERS
             if at in (value := dict_of(series.get(f"eval/{name}", _NOTHING)))
         }
         features = features_at(series, proxy, at) if at else {}

@@ -15,12 +15,16 @@ def build_vae(**options: object) -> AutoencoderKL:
     return AutoencoderKL(
         down_block_types=("DownEncoderBlock2D",) * 4,
         up_block_types=("UpDecoderBlock2D",) * 4,
-        block_out_channels=(16, 16, 64, 64),
         layers_per_block=1,
         latent_channels=16,
         norm_num_groups=8,
-        sample_size=64,
-        **{"use_quant_conv": False, "use_post_quant_conv": False} | options,
+        **{
+            "block_out_channels": (16, 16, 64, 64),
+            "sample_size": 64,
+            "use_quant_conv": False,
+            "use_post_quant_conv": False,
+        }
+        | options,
     )
 
 

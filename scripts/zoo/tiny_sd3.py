@@ -9,7 +9,7 @@ autoencoder's latents; a model card with the scores.
 """
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -47,10 +47,15 @@ ABOUT = [
 ]
 
 
-def build_pipeline(folder: Path, seed: int) -> StableDiffusion3Pipeline:
-    """The untrained pipeline: Stable Diffusion 3's own classes, all of them small."""
+def build_pipeline(
+    folder: Path, seed: int, words: Sequence[str] | None = None, width: int = WIDTH
+) -> StableDiffusion3Pipeline:
+    """The untrained pipeline: Stable Diffusion 3's own classes, all of them small.
+
+    `words` are those that it knows, None for the grammar's; `width` is the transformer's.
+    """
     torch.manual_seed(seed)
-    clip, t5 = clip_tokenizer(folder), t5_tokenizer()
+    clip, t5 = clip_tokenizer(folder, words), t5_tokenizer(words)
     transformer = SD3Transformer2DModel(
         sample_size=8,
         patch_size=1,
@@ -58,9 +63,9 @@ def build_pipeline(folder: Path, seed: int) -> StableDiffusion3Pipeline:
         out_channels=16,
         num_layers=4,
         attention_head_dim=32,
-        num_attention_heads=WIDTH // 32,
+        num_attention_heads=width // 32,
         joint_attention_dim=WIDTH,
-        caption_projection_dim=WIDTH,
+        caption_projection_dim=width,
         pooled_projection_dim=2 * 64,
         pos_embed_max_size=16,
         qk_norm="rms_norm",
@@ -135,9 +140,13 @@ def legs(pipe: StableDiffusion3Pipeline, muon: list[int], work: Path, seed: int)
         yield Leg(work / f"flow_{i}.pt", parts, pair, steps, rate, seed + i)
 
 
-def save(pipe: StableDiffusion3Pipeline, out: Path) -> None:
+def save(
+    pipe: StableDiffusion3Pipeline,
+    out: Path,
+    text: Sequence[str] = ("a red circle left of a blue square", "three stars"),
+) -> None:
     """Half precision on disk, after a check that the pipeline embeds text as training did."""
-    text = ["a red circle left of a blue square", "three stars"]
+    text = [*text]
     expected = embed(pipe, *tokenize(pipe, text))
     sequence, _, pooled, _ = pipe.encode_prompt(
         text, None, None, do_classifier_free_guidance=False, max_sequence_length=TEXT_LENGTH

@@ -26,27 +26,34 @@ CLIP_WIDTH = 64
 WIDTH = 128  # of T5, and of the transformers of images
 
 
-def clip_tokenizer(folder: Path) -> CLIPTokenizer:
-    """A CLIP tokenizer in which every word of the grammar is one token."""
-    specials = ["<|startoftext|>", "<|endoftext|>"]
-    trained = Tokenizer(BPE(end_of_word_suffix="</w>"))
-    trained.pre_tokenizer = Whitespace()
-    trainer = BpeTrainer(vocab_size=4096, special_tokens=specials, end_of_word_suffix="</w>")
-    trained.train_from_iterator(vocabulary(), trainer)
-    model = json.loads(trained.to_str())["model"]
+def clip_tokenizer(folder: Path, words: Sequence[str] | None = None) -> CLIPTokenizer:
+    """A CLIP tokenizer in which every word is one token; None: the words of the grammar.
+
+    Kept in `folder`: ids of equally frequent pairs differ from process to process, and a training
+    that goes on after a stop needs those that it began with.
+    """
+    words, kept = vocabulary() if words is None else words, folder / "clip_tokenizer.json"
+    if not kept.exists():
+        specials = ["<|startoftext|>", "<|endoftext|>"]
+        trained = Tokenizer(BPE(end_of_word_suffix="</w>"))
+        trained.pre_tokenizer = Whitespace()
+        trainer = BpeTrainer(vocab_size=4096, special_tokens=specials, end_of_word_suffix="</w>")
+        trained.train_from_iterator(words, trainer)
+        kept.write_text(trained.to_str(), encoding="utf-8")
+    model = json.loads(kept.read_text(encoding="utf-8"))["model"]
     merges = [tuple(pair) for pair in model["merges"]]
     tokenizer = CLIPTokenizer(vocab=model["vocab"], merges=merges, model_max_length=TEXT_LENGTH)
-    assert all(len(tokenizer(word).input_ids) == 3 for word in vocabulary())
+    assert all(len(tokenizer(word).input_ids) == 3 for word in words)
     return tokenizer
 
 
-def t5_tokenizer() -> T5TokenizerFast:
-    """A T5 tokenizer in which every word of the grammar is one token, and any other is spelled
-    out.
+def t5_tokenizer(words: Sequence[str] | None = None) -> T5TokenizerFast:
+    """A T5 tokenizer in which every word (None: of the grammar) is one token, and any other is
+    spelled out.
     """
     letters = [(c, -8.0) for c in "abcdefghijklmnopqrstuvwxyz"]
     pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", -20.0), ("▁", -4.0), *letters]
-    pieces += [(f"▁{word}", -2.0) for word in vocabulary()]
+    pieces += [(f"▁{word}", -2.0) for word in (vocabulary() if words is None else words)]
     return T5TokenizerFast(vocab=pieces, extra_ids=0, model_max_length=TEXT_LENGTH)
 
 

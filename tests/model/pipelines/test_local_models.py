@@ -29,7 +29,7 @@ def test_shipped_models_are_folders() -> None:
 def test_an_unknown_one_lists_those_there_are() -> None:
     with pytest.raises(
         ValueError,
-        match="randomwalks, sentiment, shapes_scorer, smollm2, tiny_flux, tiny_gpt2, tiny_sd",
+        match="randomwalks, sentiment, shapes_scorer, smollm2, tiny_digits, tiny_flux, tiny_gpt2",
     ):
         resolve("zoo:none", "config.json")
 

@@ -181,3 +181,48 @@ def test_a_recipe_leaves_out_the_autoencoder_that_it_inherits(
     elsewhere = shutil.copytree(zoo_path("tiny_flux"), tmp_path / "out" / "tiny_flux")
     inherited.share_autoencoder(elsewhere)
     assert not (elsewhere / SHARED).exists()
+
+
+def test_digits_have_disjoint_halves_and_their_own_words(recipes: Recipes, tmp_path: Path) -> None:
+    digits, recipe = recipes("digits"), recipes("tiny_digits")
+    parts = [digits.part(index) for index in range(3)]
+    assert [len(images) for images, _ in parts] == [700, 700, 397]
+    images, numbers = digits.scans()
+    assert images.shape == (1797, 3, 32, 32)
+    for mine, whole in zip(zip(*parts, strict=True), (images, numbers), strict=True):
+        assert torch.equal(torch.cat(mine), whole), "together all scans, each once"
+    pipe = recipe.build_pipeline(tmp_path, 0, ["a", "an", *digits.WORDS], recipe.WIDTH)
+    assert sum(p.numel() for p in pipe.transformer.parameters()) < 1e6
+    pipe.vae = recipe.build_vae(block_out_channels=(16, 16, 32, 32), sample_size=digits.SIZE)
+    latents = recipe.encoded(pipe.vae, images[:20], tmp_path / "latents.safetensors")
+    assert latents.shape == (20, 16, 4, 4)
+    words = recipe.tokenize(pipe, [f"a {digits.WORDS[n]}" for n in numbers[:20]])
+    data = recipe.Captioned(latents, words, recipe.tokenize(pipe, [""]))
+    part = torch.nn.ModuleDict({name: getattr(pipe, name) for name in recipe.PARTS})
+    optimizer = recipe.adamw(part.parameters())
+    leg = recipe.Leg(tmp_path / "flow.pt", part, optimizer, 2, lambda step: 1.0, 1)
+    recipe.train_flow(pipe, leg, data).use_average()
+    recipe.save(pipe, tmp_path / "out", ["a three", "an eight"])
+    assert (tmp_path / "out" / "model_index.json").is_file()
+
+
+def test_a_training_that_goes_on_has_the_ids_that_it_began_with(
+    recipes: Recipes, tmp_path: Path
+) -> None:
+    made = recipes("words").clip_tokenizer(tmp_path, ["a", "three"])
+    kept = tmp_path / "clip_tokenizer.json"
+    first, second = (made(word).input_ids[1] for word in ("a", "three"))
+    swapped = kept.read_text().replace(f'"a</w>":{first}', f'"a</w>":{second}')
+    kept.write_text(swapped.replace(f'"three</w>":{second}', f'"three</w>":{first}'))
+    again = recipes("words").clip_tokenizer(tmp_path, ["a", "three"])
+    assert [again(word).input_ids[1] for word in ("a", "three")] == [second, first]
+
+
+def test_a_judge_s_lesson_moves_scans_and_keeps_their_form(recipes: Recipes) -> None:
+    digits = recipes("digits")
+    images = digits.part(0)[0][:8]
+    varied = digits.varied(images, torch.Generator().manual_seed(0))
+    assert (varied.shape, varied.dtype) == (images.shape, torch.uint8)
+    assert not torch.equal(varied, images)
+    model, look = digits.train("proxy", 2, 0)
+    assert digits.logits(model, look, 2).shape == (397, 10)
