@@ -14,7 +14,7 @@ from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.hardware.environment import is_non_main
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.inputs import remember, with_inputs
-from rlfactory.train.process.signed_run import sign_run, untrusted_code
+from rlfactory.train.process.begun_code import remember_code, untrusted_code
 from rlfactory.utils.console import silence_notices
 from rlfactory.utils.data_files import FileError
 from rlfactory.utils.live_objects import references_in
@@ -255,7 +255,7 @@ def resume(words: Sequence[str]) -> int:
     require_possible(frozen)
     if moved:
         remember(RunFolder(a.run), moved)
-        sign_run(RunFolder(a.run), frozen)
+        remember_code(RunFolder(a.run), frozen)
     if iterations != former:
         write_iterations(a.run, iterations)
     return run_or_launch(RunArguments(a.run, a.until, a.force, a.take_over), frozen)
