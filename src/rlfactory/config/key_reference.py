@@ -19,7 +19,7 @@ from rlfactory.config.schema.root import COMPONENTS, GROUPS, RootConfig
 from rlfactory.config.schema.signature import Parameter, lineage, parameters_of
 from rlfactory.config.schema.static_names import TargetError, find_definition
 from rlfactory.config.words import typed_value
-from rlfactory.utils.typecheck import describe
+from rlfactory.utils.types import describe
 
 Config = Mapping[str, Any]
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rlfactory.config.checks.base import Config
-from rlfactory.config.memory.device_memory import named_gpu, on_gpu
+from rlfactory.config.memory.devices import named_gpu, on_gpu
 from rlfactory.hardware.environment import (
     AUTO,
     auto_processes,

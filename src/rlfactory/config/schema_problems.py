@@ -11,8 +11,7 @@ from rlfactory.config.schema.root import COMPONENTS, GROUPS, RootConfig
 from rlfactory.config.schema.signature import Signature, read_signature
 from rlfactory.config.schema.static_names import TargetError
 from rlfactory.config.schema.targets import contains_targets, is_allowed, trusted_by, where_to_get
-from rlfactory.utils.typecheck import describe, literals, matches
-from rlfactory.utils.types import TargetNode
+from rlfactory.utils.types import TargetNode, describe, literals, matches
 
 Config = Mapping[str, Any]
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from rlfactory.config.problems import PlanError, Problem, override_key
-from rlfactory.utils.typecheck import describe, matches
-from rlfactory.utils.types import NonNegativeInt, Positive, PositiveInt
+from rlfactory.utils.types import NonNegativeInt, Positive, PositiveInt, describe, matches
 
 MIB = 2**20
 BYTES_A_PIXEL = 3

@@ -188,7 +188,7 @@ def _train_or_report(
             folder.set_status("failed")
         log.exception("the run failed")
         # what plans memory is needed by a failed run alone
-        from rlfactory.config.memory.device_memory import is_out_of_memory
+        from rlfactory.config.memory.devices import is_out_of_memory
 
         if is_out_of_memory(error):
             from rlfactory.config.memory.suggestions import explain_out_of_memory

@@ -25,8 +25,8 @@ from rlfactory.train.sampling.trajectories import (
     sample_stochastic,
 )
 from rlfactory.utils import rng
-from rlfactory.utils.batch_sizes import samples_per_start, samples_together
 from rlfactory.utils.pytree import index_rows, row_chunks, row_numbers, to_device
+from rlfactory.utils.tree_sizes import samples_per_start, samples_together
 
 
 @dataclass(eq=False)
