@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlfactory.cli.multirun_jobs import LONGEST_NAME, job_names, job_words, planned_jobs
+from rlfactory.cli.multirun import LONGEST_NAME, job_names, job_words, planned_jobs
 from rlfactory.config.problems import PlanError, fixed_command
 
 

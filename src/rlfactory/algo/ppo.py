@@ -15,7 +15,6 @@ from rlfactory.algo.advantage.formulas import StdScope, group_advantages, rloo_a
 from rlfactory.algo.advantage.gae import gae, terminal_rewards, uniform_rewards, whiten
 from rlfactory.algo.base import Algorithm, Loss, OldLogProbs
 from rlfactory.algo.ops.old_token_log_probs import token_log_ratio
-from rlfactory.algo.ops.rollout_correction import rollout_correction_weights
 from rlfactory.algo.ops.surrogate import ratio_metrics
 from rlfactory.algo.ops.token_kl import entropy
 from rlfactory.algo.ops.token_outputs import (
@@ -31,6 +30,7 @@ from rlfactory.algo.ops.token_surrogate import (
     Aggregation,
     TokenSurrogate,
     level_log_ratio,
+    rollout_correction_weights,
     token_weights,
 )
 from rlfactory.batch import TokenBatch

@@ -189,7 +189,7 @@ def check(overrides: Sequence[str]) -> int:
     from rlfactory.cli.resume import require_usable
 
     if MULTIRUN_FLAGS & {*overrides}:
-        from rlfactory.cli.multirun_jobs import describe_jobs, planned_jobs
+        from rlfactory.cli.multirun import describe_jobs, planned_jobs
 
         overrides = [word for word in overrides if word not in MULTIRUN_FLAGS]
         _refuse_words(overrides)

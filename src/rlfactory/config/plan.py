@@ -23,6 +23,7 @@ from rlfactory.config.evaluation_prompts import (
     row_notes,
     tracker_notes,
 )
+from rlfactory.config.memory.sharding import describe_processes, process_notes
 from rlfactory.config.named_models import shown_model
 from rlfactory.config.nfe import (
     describe_accumulation,
@@ -31,7 +32,6 @@ from rlfactory.config.nfe import (
     nfe_per_iteration,
 )
 from rlfactory.config.problems import PlanError, Problem
-from rlfactory.config.processes import describe_processes, process_notes
 from rlfactory.config.schema.root import COMPONENTS, GROUPS
 from rlfactory.config.schema.signature import Signature
 from rlfactory.config.schema_problems import (

@@ -24,7 +24,7 @@ from rlfactory.run.checkpoint.load import (
     load_optimizer,
     load_state,
 )
-from rlfactory.run.checkpoint.numerics import changes, numerics
+from rlfactory.run.environment import changes, numerics
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.metrics import keep_lines
 from rlfactory.utils.data_files import mismatch

@@ -10,8 +10,8 @@ from typing import Any
 
 from rlfactory.hardware.base import Hardware
 from rlfactory.run.checkpoint.checksums import digest
-from rlfactory.run.checkpoint.numerics import KEY, numerics
 from rlfactory.run.checkpoint.snapshot import Snapshot
+from rlfactory.run.environment import KEY, numerics
 from rlfactory.train.checkpointing.manager import CheckpointManager
 from rlfactory.train.components import Metrics
 from rlfactory.train.evaluation.evaluator import Evaluation
