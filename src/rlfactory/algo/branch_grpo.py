@@ -124,7 +124,6 @@ class BranchGRPO(StepAlgorithm):
         return items.select(kept)
 
     def loss(self, model: ImageModel, batch: Batch) -> Loss:
-        """The class's formula over N replayed edges."""
         prediction, step, log_prob = replay_step(model, batch, self.dynamics)
         log_ratio, measured = replayed_log_ratio(log_prob, batch)
         losses, ratio = clipped_surrogate(log_ratio, batch.advantage, self.clip_range)

@@ -131,7 +131,6 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
 
     @classmethod
     def needs_critic(cls, options: Mapping[str, Any]) -> bool:
-        """See the contract."""
         learns = bool(options.get("value_weight", 1) > 0)
         return learns or options.get("baseline", "value") == "value"
 
@@ -306,7 +305,6 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
     def training_items(
         self, rollout: Rollout, model: TextModel, *, seed: int, iteration: int
     ) -> TokenBatch:
-        """One item for each response."""
         del seed, iteration
         tokens = require(rollout.tokens, "tokens")
         advantage = require(rollout.advantage, "advantages")
@@ -325,7 +323,6 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
         )
 
     def loss(self, model: TextModel, batch: TokenBatch) -> Loss:
-        """The class's formula over the M real tokens of a micro-batch."""
         tokens = batch.tokens
         outputs, (entropies,) = token_outputs(
             model, self.dynamics, tokens, self._entropy, value_tokens=batch.states

@@ -8,14 +8,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.checkpoint.checksums import read_manifest, versions
 from rlfactory.utils.data_files import FileError, read_json
 from rlfactory.utils.version import __version__, installed_version
+
+if TYPE_CHECKING:
+    import torch
 
 PACKAGES = ("torch", "diffusers", "transformers", "peft")
 
@@ -93,7 +94,7 @@ def _git(*words: str) -> str | None:
     return done.stdout.strip()
 
 
-KEY = "numerics"
+NUMERICS = "numerics"
 WORDS = {
     "device": "device",
     "threads": "threads",
@@ -105,8 +106,10 @@ WORDS = {
 """What the manifest records, in the words of messages."""
 
 
-def numerics(device: torch.device, config: Mapping[str, Any], world_size: int) -> dict[str, Any]:
+def numerics(device: "torch.device", config: Mapping[str, Any], world_size: int) -> dict[str, Any]:
     """What the manifest of a checkpoint records of the process that computes, as plain values."""
+    import torch  # reports read this file without it
+
     is_gpu = device.type == "cuda"
     return {
         "device": torch.cuda.get_device_name(device) if is_gpu else cpu_name(),
@@ -127,7 +130,7 @@ def changes(checkpoint: Path, now: Mapping[str, Any]) -> Iterator[str]:
         now: the `numerics` of this process.
     """
     manifest = read_manifest(checkpoint)
-    yield from differing(manifest.get(KEY) or {}, now, WORDS)
+    yield from differing(manifest.get(NUMERICS) or {}, now, WORDS)
     yield from differing(manifest.get("versions") or {}, versions(), {})
 
 

@@ -1,4 +1,4 @@
-"""The checkpoints of a run on disk: their names, and the newest undamaged one."""
+"""The checkpoints of a run on disk: their names, the newest undamaged one, the best, which stay."""
 
 import json
 import logging
@@ -8,13 +8,15 @@ import shutil
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from rlfactory.run.atomic_write import remove_all, write_text
 from rlfactory.run.checkpoint.checksums import DamagedError, verify
-from rlfactory.run.scores import Scores
 from rlfactory.utils.data_files import read_json
 from rlfactory.utils.fault_injection import fault_point
+
+if TYPE_CHECKING:
+    from rlfactory.run.scores import Scores
 
 WEIGHTS_FILE, OPTIMIZER_FILE = "weights.safetensors", "optimizer.safetensors"
 STATE_FILE, SHARDS_FOLDER = "state.json", "shards"
@@ -100,7 +102,7 @@ class Best:
     score: float = -math.inf
     step: int | None = None
 
-    def beaten_by(self, scores: Scores) -> bool:
+    def beaten_by(self, scores: "Scores") -> bool:
         """Whether an evaluation is better than all before; NaN never is."""
         too_far = self.kl is not None and scores.kl > self.kl
         mean = scores.means()[self.main]
@@ -108,7 +110,7 @@ class Best:
             return not too_far and mean < self.score
         return not too_far and mean > self.score
 
-    def take(self, step: int, scores: Scores) -> None:
+    def take(self, step: int, scores: "Scores") -> None:
         """Make `step` the best one."""
         self.step, self.score = step, scores.means()[self.main]
 

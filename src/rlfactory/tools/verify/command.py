@@ -26,8 +26,7 @@ from rlfactory.run.checkpoint.find import (
 )
 from rlfactory.run.checkpoint.load import load_state
 from rlfactory.run.checkpoint.serialization import read_tensors
-from rlfactory.run.environment import KEY as NUMERICS
-from rlfactory.run.environment import changes, read_environments
+from rlfactory.run.environment import NUMERICS, changes, read_environments
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.inputs import remember
 from rlfactory.run.metrics import Record, read

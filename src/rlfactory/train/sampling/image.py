@@ -181,7 +181,6 @@ class ImageSampler(Sampler):
     def draw(
         self, prompts: Sequence[str], *, seed: int, stream: str, rows: Tensor | None = None
     ) -> GeneratedSamples:
-        """Draw images by the ODE."""
         images = []
         selected = row_numbers(len(prompts), rows)
         self.model.encode_ahead([prompts[i] for i in selected.tolist()])
