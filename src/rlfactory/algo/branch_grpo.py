@@ -20,7 +20,7 @@ from rlfactory.batch import Batch, Outputs, TrainingItems
 from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Rollout, Tree
 from rlfactory.utils.pytree import require
-from rlfactory.utils.tree_sizes import skipped_steps
+from rlfactory.utils.sizes import skipped_steps
 from rlfactory.utils.types import Faults, NonNegativeInt, Positive, PositiveFraction, PositiveInt
 
 

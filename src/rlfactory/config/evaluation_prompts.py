@@ -1,4 +1,6 @@
-"""Whether evaluation prompts are separate from training prompts, as far as a plan can tell."""
+"""What a plan can tell of prompts: whether those of evaluations are separate, and how often they
+recur.
+"""
 
 import os
 from collections import Counter
@@ -16,8 +18,8 @@ from rlfactory.config.words import typed_value
 from rlfactory.prompts.ops.held_out import FEWEST, held_out_texts, sameness
 from rlfactory.utils.errors import UserError
 from rlfactory.utils.live_objects import is_reference, resolve
+from rlfactory.utils.sizes import DIVERSITY_PROMPTS, DIVERSITY_SAMPLES
 from rlfactory.utils.text import plural
-from rlfactory.utils.tree_sizes import DIVERSITY_PROMPTS, DIVERSITY_SAMPLES
 
 
 @dataclass(frozen=True)

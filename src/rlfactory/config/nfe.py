@@ -9,7 +9,7 @@ from rlfactory.config.checks.base import (
     stochastic_steps,
 )
 from rlfactory.config.schema.targets import class_function, trusted_by
-from rlfactory.utils.tree_sizes import learning_passes, nodes_after, sampling_passes
+from rlfactory.utils.sizes import learning_passes, nodes_after, sampling_passes
 
 
 def describe_accumulation(config: Config, traits: Traits) -> str:

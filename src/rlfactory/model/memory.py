@@ -1,4 +1,6 @@
-"""Memory savings of an image model: gradient checkpointing, offloading, VAE tiling; compilation."""
+"""Memory savings of an image model: gradient checkpointing, offloading, VAE tiling, one
+half-precision copy of what adapters read; compilation.
+"""
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext

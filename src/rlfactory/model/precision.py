@@ -1,4 +1,6 @@
-"""The dtypes in which a network is stored and computes: one for sampling, one for learning."""
+"""The dtypes in which a network is stored and computes, one for sampling and one for learning; and
+the device on which it is built.
+"""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext

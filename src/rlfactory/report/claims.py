@@ -1,4 +1,4 @@
-"""The verdicts on a sweep's claims, from the scores of its runs."""
+"""The verdicts on a sweep's claims, from the scores of its runs; as a table, and as a file."""
 
 import json
 from collections import Counter

@@ -1,4 +1,6 @@
-"""Group runs into the rows of a table: by a sweep's rows, or those that differ only in the seed."""
+"""Group runs into the rows of a table: by a sweep's rows, or those that differ only in the seed;
+and the configuration keys in which rows differ.
+"""
 
 import re
 from collections import Counter

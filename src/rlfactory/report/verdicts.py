@@ -3,6 +3,10 @@
 A claim and its contrary each have a one-sided p value, by Student's t with one degree of freedom
 less than seeds. A verdict is given where twice the smaller one, corrected for all claims of a page,
 is at most 5 %: then the claim holds (`agree`) or its contrary does (`disagree`).
+
+Standard errors are by a hierarchical bootstrap: seeds are resampled, and prompts within them. Where
+all seeds were evaluated on the same prompts, these are resampled once for all seeds, so that what a
+prompt has in common between seeds counts as well (Owen, "The Pigeonhole Bootstrap", 2007).
 """
 
 import math

@@ -1,4 +1,6 @@
-"""environment.json: the device, the versions and the git commit of each process of a run."""
+"""environment.json: the device, the versions and the git commit of each process of a run; and that
+on which bits depend, which a checkpoint records.
+"""
 
 import json
 import os

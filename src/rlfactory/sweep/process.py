@@ -1,4 +1,6 @@
-"""A job as a process: the ordinary command, which starts, resumes or has nothing to do."""
+"""A job as a process, the ordinary command, which starts, resumes or has nothing to do; and a pool
+that runs several at once. A failure does not stop the others.
+"""
 
 import os
 import shlex

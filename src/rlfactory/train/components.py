@@ -1,4 +1,6 @@
-"""What an experiment is made of: live objects, numbers, and the protocol of progress displays."""
+"""What an experiment is made of: live objects, numbers, the stop rule, and the protocol of progress
+displays.
+"""
 
 import math
 from collections import deque

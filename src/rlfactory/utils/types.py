@@ -1,4 +1,6 @@
-"""Annotated types for constructors: ranges that the plan checks."""
+"""Annotated types for constructors, ranges that the plan checks; whether a plain value is of a
+type, and types in words.
+"""
 
 import math
 import types

@@ -1,4 +1,5 @@
-"""The surrogate of token policies: its ratio, its clipping and the mean over tokens.
+"""The surrogate of token policies: its ratio, its clipping, the mean over tokens, and the
+correction of rollouts that another engine drew.
 
 M is the number of real tokens of a micro-batch, B the number of responses.
 """

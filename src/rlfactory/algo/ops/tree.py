@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rlfactory.algo.advantage.formulas import group_index, group_mean, group_sum
-from rlfactory.utils.tree_sizes import kept_children
+from rlfactory.utils.sizes import kept_children
 
 Fusion = Literal["mean", "probability"]
 Width = Literal["none", "best_child", "extremes"]

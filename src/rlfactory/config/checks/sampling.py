@@ -1,4 +1,6 @@
-"""Rules on sampling: schedule, window, dynamics, branches, trees of trajectories (BranchGRPO)."""
+"""Rules on sampling: schedule, window, dynamics, branches, trees of trajectories (BranchGRPO), and
+models that sample in few steps.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

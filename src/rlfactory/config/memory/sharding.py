@@ -1,4 +1,4 @@
-"""What one process of several holds: its samples, and its shard of a network that FSDP2 shards."""
+"""How many processes there are, and what each holds: its samples, and its shard of a network."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,8 @@
-"""Configurations that are Python, read without being imported: those of ml_collections, and TRL's.
+"""What other libraries are started by: shell commands, and configurations in Python, which are read
+without being imported (those of ml_collections, and TRL's scripts).
 
-Understood are assignments to attributes, arithmetic on constants, calls of other functions of the
-file and of those of files beside it. What else there is, is reported and not run.
+Of Python are understood assignments to attributes, arithmetic on constants, calls of other
+functions of the file and of those of files beside it. What else there is, is reported and not run.
 """
 
 import ast

@@ -1,4 +1,6 @@
-"""Targets: which import paths a configuration may name, and building objects from them."""
+"""Targets: which import paths a configuration may name, their functions and defaults without
+importing them, and building objects from them.
+"""
 
 import ast
 import importlib

@@ -1,4 +1,4 @@
-"""The model that a run started from, and the code that names it."""
+"""The model that a run started from, the code that names it, and configurations without folders."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The Bradley-Terry loss (arXiv 2009.01325, eq. 1), and training a network by it."""
+"""Pairs of completions, the Bradley-Terry loss (arXiv 2009.01325, eq. 1), and training by it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

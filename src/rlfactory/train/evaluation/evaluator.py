@@ -25,7 +25,7 @@ from rlfactory.train.metrics import diversity, require_scored
 from rlfactory.train.sampling.base import Sampler
 from rlfactory.train.scoring.async_scorer import Scorer
 from rlfactory.utils.pytree import index_rows
-from rlfactory.utils.tree_sizes import DIVERSITY_PROMPTS, DIVERSITY_SAMPLES
+from rlfactory.utils.sizes import DIVERSITY_PROMPTS, DIVERSITY_SAMPLES
 
 EVALUATION_SUFFIX = "_evaluation"
 """The suffix of an evaluation reward's score where the training reward has one of the same name."""

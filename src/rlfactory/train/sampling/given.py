@@ -1,4 +1,4 @@
-"""The sampler of language models that learn from completions of the data."""
+"""The samplers of models that learn from completions or pictures of the data."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence

@@ -26,7 +26,7 @@ from rlfactory.train.sampling.trajectories import (
 )
 from rlfactory.utils import rng
 from rlfactory.utils.pytree import index_rows, row_chunks, row_numbers, to_device
-from rlfactory.utils.tree_sizes import samples_per_start, samples_together
+from rlfactory.utils.sizes import samples_per_start, samples_together
 
 
 @dataclass(eq=False)

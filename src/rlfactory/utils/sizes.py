@@ -1,4 +1,4 @@
-"""Sizes of a tree of trajectories (BranchGRPO), from the numbers of a configuration. No torch."""
+"""Sizes of batches and of trees of trajectories (BranchGRPO), from numbers of a configuration."""
 
 from collections.abc import Collection, Iterator, Sequence
 
