@@ -88,7 +88,7 @@ def test_a_file_named_like_a_module_does_not_run(name: str, executed: set[str]) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("hardware", ["cpu", "ddp"])
+@pytest.mark.parametrize("hardware", [pytest.param("cpu", marks=pytest.mark.whole), "ddp"])
 def test_nor_do_they_in_a_run_and_its_processes(tmp_path: Path, hardware: str) -> None:
     folder, marks = tmp_path / "received", tmp_path / "marks"
     folder.mkdir()

@@ -352,13 +352,13 @@ def test_all_batch_sizes_after_the_second_run_what_is_compiled(
     monkeypatch.setattr(torch._dynamo.config, "fail_on_recompile_limit_hit", True)
     model = make("sd3", Memory(compile=True), text_tokens=16)
     counts = []
-    for size in (2, 3, 5, 7):
+    for size in (2, 3, 5):
         for way in (torch.inference_mode, torch.no_grad, torch.enable_grad):
             with way():
                 predict(model, size)
         counts.append(counter.frame_count)
     torch._dynamo.reset()
-    assert 0 < counts[0] < counts[1] == counts[2] == counts[3]
+    assert 0 < counts[0] < counts[1] == counts[2]
 
 
 def test_large_images_are_decoded_in_tiles_of_at_most_512_pixels() -> None:
