@@ -78,7 +78,7 @@ class BranchGRPO(StepAlgorithm):
     @staticmethod
     def items(options: Mapping[str, Any], run: Mapping[str, Any], steps: Sequence[int]) -> float:
         """Edges that are trained, for each leaf; of pruned steps that move, in iteration 0."""
-        from rlfactory.utils import tree_sizes as tree
+        from rlfactory.utils import sizes as tree
 
         every, stop = options.get("slide_every"), options.get("slide_to", 0)
         skipped = tree.skipped_steps(options.get("skip_steps") or [], 0, every, stop)
