@@ -22,7 +22,7 @@ from published import in_place_of_loading, named, pipeline
 from torch.utils.flop_counter import FlopCounterMode
 
 from rlfactory.config import nfe
-from rlfactory.config.memory.device_memory import GIB, is_out_of_memory
+from rlfactory.config.memory.devices import GIB, is_out_of_memory
 from rlfactory.config.memory.estimate import Estimate, estimate
 from rlfactory.config.memory.model_parts import parts_of
 from rlfactory.config.memory.suggestions import traits_of, with_changes

@@ -19,7 +19,7 @@ from full_size import bench, configured, estimate_text, flops, foreseen, peak_fl
 from probe import median
 from processes import make_models, measure
 
-from rlfactory.config.memory.device_memory import GIB
+from rlfactory.config.memory.devices import GIB
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.run.checkpoint.find import newest
 from rlfactory.run.folder import RunFolder

@@ -143,7 +143,7 @@ def memory(process: int, key: str) -> float:
 def start() -> tuple[subprocess.Popen[str], int]:
     """Start the server; the process and its port."""
     words = ["reward=compressibility", "hardware=cpu", "port=0", f"max_body_mb={MAX_BODY_MB}"]
-    words += ["max_megapixels=1", "memory_mb=128", f"timeout={TIMEOUT}", "max_batch=64"]
+    words += ["max_megapixels=1", "memory_mb=128", f"timeout={TIMEOUT}"]
     process = subprocess.Popen(
         [sys.executable, "-m", "rlfactory.cli", "serve", *words],
         stdout=subprocess.PIPE,

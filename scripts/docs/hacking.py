@@ -28,8 +28,7 @@ from hacking_runs import (
     write_runs,
 )
 
-from rlfactory.report.claim_table import claim_table, counts_text
-from rlfactory.report.claims import claim_results
+from rlfactory.report.claims import claim_results, claim_table, counts_text
 from rlfactory.report.curves import resolved
 from rlfactory.report.group import Group, Member
 from rlfactory.report.plot import COLORS, saved_figure

@@ -17,8 +17,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from rlfactory.config.problems import override_key
-from rlfactory.report.claim_table import difference_text, read_claims, verdict_text, write_claims
-from rlfactory.report.claims import claim_column, comparison
+from rlfactory.report.claims import (
+    claim_column,
+    comparison,
+    difference_text,
+    read_claims,
+    verdict_text,
+    write_claims,
+)
 from rlfactory.report.command import write
 from rlfactory.report.discover import report_of_sweep
 from rlfactory.report.report import ClaimResult, Report

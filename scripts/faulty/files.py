@@ -174,12 +174,12 @@ def _surround(here: str) -> None:
     """In a process of its own: bounded memory, a folder to stand in, and no jobs of a sweep."""
     os.chdir(here)
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-    from rlfactory.sweep import pool, process
+    from rlfactory.sweep import process
 
     def begin_nothing(launch: process.JobCommand, *given: object) -> object:
         return process.start_process(["true"], {}, None, [])  # type: ignore[arg-type]
 
-    pool.begin = begin_nothing  # type: ignore[assignment]
+    process.begin = begin_nothing  # type: ignore[assignment]
 
 
 def _waited(attempt: Attempt, usual: float, command: Command) -> str:

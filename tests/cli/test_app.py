@@ -26,7 +26,6 @@ QUICK = [
     ["--help"],
     ["--version"],
     ["check", "algo=grpo", "algo.clip_rnage=1e-4"],
-    # the suggestion is checked, not planned: a plan of this one would draw prompts
     ["check", "algo=ddpo", "advantage.buffer_size=15", "advantage.min_count=21"],
     ["--cfg", "job"],
 ]

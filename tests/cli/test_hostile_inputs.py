@@ -27,7 +27,7 @@ from rlfactory.reward.backbones.pretrained import read_weights
 from rlfactory.run.checkpoint.checksums import write_manifest
 from rlfactory.run.checkpoint.load import load_checkpoint, load_optimizer
 from rlfactory.run.folder import RunFolder, RunFolderError
-from rlfactory.train.process.signed_run import key_file
+from rlfactory.train.process.begun_code import records
 from rlfactory.train.process.worker import read_config
 from rlfactory.utils.errors import UserError
 
@@ -93,22 +93,11 @@ def moved_function(run: Path, config: dict[str, Any]) -> None:
     (run / "inputs" / "moved.json").write_text(json.dumps(moved))
 
 
-def signature(text: str) -> Change:
-    def change(run: Path, config: dict[str, Any]) -> None:
-        function("evil.py:score")(run, config)
-        (run / "signature.txt").write_text(text)
-
-    return change
-
-
-def foreign_signature(run: Path, config: dict[str, Any]) -> None:
-    """That of another run of the user's, which named other code."""
-    other = run.with_name("other")
+def code_of_another_run(run: Path, config: dict[str, Any]) -> None:
+    """Beside a run of the user's, which named other code."""
+    words = [*BASE[:2], "reward=function", "reward.function=mine.py:score"]
     Path("mine.py").write_text("def score(prompts, completions):\n    return [1.0]\n")
-    words = [*BASE[:2], "reward=function", "reward.function=mine.py:score", f"run_dir={other}"]
-    create_run(plan_from_words(*words), "rlfactory")
-    assert RunFolder(other).signature.is_file()
-    shutil.copy(RunFolder(other).signature, run / "signature.txt")
+    create_run(plan_from_words(*words, f"run_dir={run.with_name('other')}"), "rlfactory")
     function("evil.py:score")(run, config)
 
 
@@ -135,9 +124,7 @@ RUNS: dict[str, Change] = {
     "subprocess": lambda run, c: c.update(
         reward={"_target_": "subprocess.Popen", "args": ["touch", "executed"]}, trust=["subprocess"]
     ),
-    "forged signature": signature("0" * 64),
-    "empty signature": signature(""),
-    "signature of another run": foreign_signature,
+    "code of another run": code_of_another_run,
 }
 COMMANDS = (
     ["resume", "RUN"],
@@ -182,7 +169,7 @@ def test_code_of_ones_own_runs_in_a_run_that_one_began(place: Path) -> None:
     words = [*BASE[:2], "reward=function", "reward.function=mine.py:score", "run_dir=own"]
     create_run(plan_from_words(*words), "rlfactory")
     assert read_config(RunFolder(Path("own")))["reward"]["function"].endswith("mine.py:score")
-    assert key_file().stat().st_mode & 0o777 == 0o600
+    assert {file.stat().st_mode & 0o777 for file in records().iterdir()} == {0o600}
 
 
 def test_code_runs_that_the_command_or_the_settings_trust(

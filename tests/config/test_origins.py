@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rlfactory.config import origins
-from rlfactory.config.memory import device_memory
+from rlfactory.config.memory import devices
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.problems import PlanError
 from rlfactory.hardware.environment import GPU
@@ -36,16 +36,16 @@ def test_noise_that_teaches_nothing_is_noted_where_it_was_chosen(
 
 
 def test_half_precision_on_a_cpu_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_memory, "visible_gpus", lambda: [])
+    monkeypatch.setattr(devices, "visible_gpus", lambda: [])
     monkeypatch.setattr(origins, "has_instructions", lambda dtype: False)
     said = "this CPU has no bfloat16 instructions: precision=fp32 is several times as fast"
     assert said in notes("model=sd35")
     assert said not in notes("model=sd35", "precision=fp32")
     assert said not in notes("model=sd35", "hardware.memory_gb=80")
     assert not notes("model=tiny_sd3")
-    monkeypatch.setattr(device_memory, "visible_gpus", lambda: [GPU("0", "GPU-0", 81_920)])
+    monkeypatch.setattr(devices, "visible_gpus", lambda: [GPU("0", "GPU-0", 81_920)])
     assert said not in notes("model=sd35")
-    monkeypatch.setattr(device_memory, "visible_gpus", lambda: [])
+    monkeypatch.setattr(devices, "visible_gpus", lambda: [])
     monkeypatch.setattr(origins, "has_instructions", lambda dtype: dtype == "bfloat16")
     assert said not in notes("model=sd35")
 
@@ -66,7 +66,7 @@ def test_the_device_is_named(
     memory: list[int | None], word: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpus = [GPU(str(i), f"GPU-{i}", size) for i, size in enumerate(memory)]
-    monkeypatch.setattr(device_memory, "visible_gpus", lambda: gpus)
+    monkeypatch.setattr(devices, "visible_gpus", lambda: gpus)
     assert plan_from_words(word).derived["device"] == device
 
 

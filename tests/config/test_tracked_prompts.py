@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from rlfactory.config.evaluation_prompts import own_statistics
 from rlfactory.config.overrides import plan_from_words
-from rlfactory.config.tracked_prompts import own_statistics
 from rlfactory.prompts.shapes import ShapesPrompts
 
 TRACKED = ("algo=ddpo", "advantage.min_count=16", "iterations=12")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlfactory.config.memory.device_memory import GIB
+from rlfactory.config.memory.devices import GIB
 from rlfactory.config.memory.estimate import estimate
 from rlfactory.config.memory.suggestions import traits_of
 from rlfactory.config.overrides import plan_from_words

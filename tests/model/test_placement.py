@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rlfactory.model.placement import network_device, network_on
+from rlfactory.model.precision import network_device, network_on
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 

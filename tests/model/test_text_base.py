@@ -15,7 +15,7 @@ from rlfactory.batch import TokenBatch
 from rlfactory.dynamics.token import Token
 from rlfactory.model import text_base
 from rlfactory.model.causal_lm import CausalLM
-from rlfactory.model.lm.log_probs import response_log_prob
+from rlfactory.model.text_base import response_log_prob
 from rlfactory.regularizer.coefficient import Fixed
 from rlfactory.regularizer.kl_token import KLToken
 from rlfactory.rollout import Rollout

@@ -5,7 +5,7 @@ import pytest
 
 from rlfactory.config.schema import signature
 from rlfactory.regularizer.coefficient import Coefficient, Fixed, PerStep, Proportional
-from rlfactory.utils.typecheck import matches
+from rlfactory.utils.types import matches
 
 MODULE = "rlfactory.regularizer.coefficient"
 STEERED = ["Proportional", "PerStep"]

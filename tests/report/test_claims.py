@@ -7,8 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from rlfactory.report.claim_table import claim_table, counts_text, read_claims, write_claims
-from rlfactory.report.claims import claim_column, claim_results
+from rlfactory.report.claims import (
+    claim_column,
+    claim_results,
+    claim_table,
+    counts_text,
+    read_claims,
+    write_claims,
+)
 from rlfactory.report.command import write
 from rlfactory.report.discover import report_of_sweep
 from rlfactory.report.group import Group, Member

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from rlfactory.report.hierarchical import SeedScores, constant, difference
-from rlfactory.report.verdicts import interval
+from rlfactory.report.verdicts import SeedScores, constant, difference, interval
 
 PROMPTS = tuple(f"prompt {i}" for i in range(48))
 Rows = tuple[dict[int, SeedScores], dict[int, SeedScores]]

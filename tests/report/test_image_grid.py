@@ -13,8 +13,19 @@ from rlfactory.prompts.ops.scenes import (
     render,
     sample_scene,
 )
-from rlfactory.report.fonts import Face
-from rlfactory.report.image_grid import BAD, CORNER, GOOD, grid, pairs, strip, tile, wrap
+from rlfactory.report.image_grid import (
+    BAD,
+    CORNER,
+    GOOD,
+    MARK,
+    drawable,
+    font,
+    grid,
+    pairs,
+    strip,
+    tile,
+    wrap,
+)
 
 
 def scenes(count: int) -> tuple[torch.Tensor, list[str]]:
@@ -60,7 +71,7 @@ def test_huge_and_oblong_pictures_fit() -> None:
 @pytest.mark.parametrize("width", [60, 120, 300])
 @pytest.mark.parametrize("lines", [1, 2, 3])
 def test_wrapped_text_fits_and_keeps_its_words(width: int, lines: int) -> None:
-    face = Face(14)
+    face = font(14)
     for text in (
         "",
         "a red circle left of a blue square and " * 3,
@@ -152,13 +163,10 @@ def test_the_corners_of_a_picture_are_round(tmp_path: Path) -> None:
     assert not (page == 0).all(-1).any()
 
 
-def test_a_text_without_spaces_breaks_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    face = Face(14)
-    # as with a font that has these letters; without one a run of them is one mark
-    monkeypatch.setattr(face, "getlength", lambda text: 14.0 * len(text))
-    rows = wrap("一个红色的圆形和一个蓝色的正方形", face, 60, 9)
-    assert len(rows) > 1
-    assert "".join(rows) == "一个红色的圆形和一个蓝色的正方形"
+def test_letters_that_the_font_lacks_become_a_mark() -> None:
+    assert drawable("a \u7ea2\u8272 cube") == f"a {MARK} cube"
+    assert drawable("a\u200d\ufe0fb  \n c") == "ab c"
+    assert drawable("\u2192 \u00e9 \u0436") == "\u2192 \u00e9 \u0436"
 
 
 def test_a_cut_caption_says_where_it_stands_in_full(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlfactory.report.claim_table import read_claims
+from rlfactory.report.claims import read_claims
 from rlfactory.sweep.sweep_file import file_of, read_sheet
 from rlfactory.sweep.table import Table
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from rlfactory.report.hierarchical import MeanDifference
 from rlfactory.report.verdicts import (
     Evidence,
+    MeanDifference,
     above,
     all_of,
     below,

@@ -12,8 +12,7 @@ from rlfactory.config.problems import PlanError
 from rlfactory.sweep import launcher
 from rlfactory.sweep.arguments import LAUNCHERS, read_request
 from rlfactory.sweep.launcher import HydraLauncher, require_launcher, run_number
-from rlfactory.sweep.pool import StopRequest
-from rlfactory.sweep.process import launch_of
+from rlfactory.sweep.process import StopRequest, launch_of
 from rlfactory.sweep.table import Job
 
 Drive = Callable[..., "subprocess.Popen[str]"]

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from rlfactory.config.problems import PlanError
-from rlfactory.sweep import samplers
-from rlfactory.sweep.samplers import (
+from rlfactory.sweep import search
+from rlfactory.sweep.search import (
     Space,
     Trial,
     ask,
@@ -109,6 +109,6 @@ def test_it_comes_nearer_to_the_best(better: str, sign: int) -> None:
 
 
 def test_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(samplers, "find_spec", lambda name: None)
+    monkeypatch.setattr(search, "find_spec", lambda name: None)
     with pytest.raises(PlanError, match=r"pip install 'rlfactory\[optuna\]'"):
         require_optuna()

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlfactory.sweep.samplers import Space
-from rlfactory.sweep.search import Search, objective, trial_of
+from rlfactory.sweep.search import Search, Space, objective, trial_of
 from rlfactory.sweep.table import Column, Job
 from rlfactory.utils.data_files import FileError
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.samples import sample_table
-from rlfactory.tools.display import SHOWN, as_html
+from rlfactory.tools.run import SHOWN, as_html
 
 
 def test_texts_are_a_table_of_the_first_ones(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from typing import Literal
 
 import pytest
 
-from rlfactory.train.stopping import RunStop
+from rlfactory.train.components import RunStop
 
 Mode = Literal["any", "all"]
 

@@ -25,11 +25,10 @@ from rlfactory.regularizer.sum import Sum
 from rlfactory.reward.base import Reward, RewardError, Samples
 from rlfactory.reward.combine import Combine
 from rlfactory.rollout import Rollout
-from rlfactory.train.components import Components, Metrics, NoProgress, TrainingBudget
+from rlfactory.train.components import Components, Metrics, NoProgress, RunStop, TrainingBudget
 from rlfactory.train.sampling.image import ImageSampler
 from rlfactory.train.sampling.trajectories import RolloutSpec
 from rlfactory.train.scoring.async_scorer import Scorer
-from rlfactory.train.stopping import RunStop
 from rlfactory.train.trainer import Trainer
 from rlfactory.utils.errors import TrainingError
 

@@ -1,6 +1,6 @@
 import pytest
 
-from rlfactory.utils.batch_sizes import (
+from rlfactory.utils.sizes import (
     learning_passes,
     samples_per_start,
     samples_together,

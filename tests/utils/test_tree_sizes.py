@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlfactory.utils.tree_sizes import (
+from rlfactory.utils.sizes import (
     branching_factor,
     edges_per_leaf,
     kept_children,

@@ -4,7 +4,6 @@ from typing import Any, Literal
 
 import pytest
 
-from rlfactory.utils.typecheck import describe, matches
 from rlfactory.utils.types import (
     BelowOne,
     Fraction,
@@ -13,6 +12,8 @@ from rlfactory.utils.types import (
     Positive,
     PositiveInt,
     TargetNode,
+    describe,
+    matches,
 )
 
 NODE = {"_target_": "a.B"}

@@ -20,7 +20,7 @@ from rlfactory.batch import Batch, Outputs, TrainingItems
 from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Rollout, Tree
 from rlfactory.utils.pytree import require
-from rlfactory.utils.tree_sizes import skipped_steps
+from rlfactory.utils.sizes import skipped_steps
 from rlfactory.utils.types import Faults, NonNegativeInt, Positive, PositiveFraction, PositiveInt
 
 
@@ -78,7 +78,7 @@ class BranchGRPO(StepAlgorithm):
     @staticmethod
     def items(options: Mapping[str, Any], run: Mapping[str, Any], steps: Sequence[int]) -> float:
         """Edges that are trained, for each leaf; of pruned steps that move, in iteration 0."""
-        from rlfactory.utils import tree_sizes as tree
+        from rlfactory.utils import sizes as tree
 
         every, stop = options.get("slide_every"), options.get("slide_to", 0)
         skipped = tree.skipped_steps(options.get("skip_steps") or [], 0, every, stop)
@@ -124,7 +124,6 @@ class BranchGRPO(StepAlgorithm):
         return items.select(kept)
 
     def loss(self, model: ImageModel, batch: Batch) -> Loss:
-        """The class's formula over N replayed edges."""
         prediction, step, log_prob = replay_step(model, batch, self.dynamics)
         log_ratio, measured = replayed_log_ratio(log_prob, batch)
         losses, ratio = clipped_surrogate(log_ratio, batch.advantage, self.clip_range)

@@ -21,7 +21,6 @@ class DDPOScoreFunction(StepAlgorithm):
     ratio_tolerance = 1e-5
 
     def loss(self, model: ImageModel, batch: Batch) -> Loss:
-        """The class's formula over N replayed steps."""
         prediction, step, log_prob = replay_step(model, batch, self.dynamics)
         losses = -batch.advantage * log_prob
         log_ratio, measured = replayed_log_ratio(log_prob, batch)

@@ -84,7 +84,6 @@ class DiffusionDPO(Algorithm[ImageModel, TrainingItems, Batch]):
         return PairItems.of(items)
 
     def loss(self, model: ImageModel, batch: Batch) -> Loss:
-        """The class's formula over the pairs of a micro-batch."""
         with torch.no_grad(), model.weights(REFERENCE):
             reference = model.predict(batch.x, batch.t, batch.condition)
         prediction = model.predict(batch.x, batch.t, batch.condition)

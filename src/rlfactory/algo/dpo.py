@@ -119,7 +119,6 @@ class DPO(Algorithm[TextModel, PairBatch, PairBatch]):
         return PairBatch(tokens.measured(), advantage, returns, max_rows=max_rows)
 
     def loss(self, model: TextModel, batch: PairBatch) -> Loss:
-        """The class's formula over the pairs of a micro-batch."""
         tokens = batch.tokens
         with torch.no_grad(), model.weights(REFERENCE):
             reference, _ = token_outputs(model, PLAIN, tokens)

@@ -62,7 +62,6 @@ class FlowDPPO(StepAlgorithm):
         self.divergence: Divergence = divergence
 
     def loss(self, model: ImageModel, batch: Batch) -> Loss:
-        """The class's formula over N replayed steps."""
         prediction, step, log_prob = replay_step(model, batch, self.dynamics)
         log_ratio, measured = replayed_log_ratio(log_prob, batch)
         std = step.std if self.divergence == "kl" else torch.ones_like(step.std)

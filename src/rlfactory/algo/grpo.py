@@ -96,7 +96,6 @@ class GRPO(StepAlgorithm):
         return transition_items(replace(rollout, transitions=transitions), model)
 
     def loss(self, model: ImageModel, batch: Batch) -> Loss:
-        """The class's formula over N replayed steps."""
         replayed = batch.require_replayed()
         prediction, step, log_prob = replay_step(model, batch, self.dynamics)
         log_ratio, measured = replayed_log_ratio(log_prob, batch)

@@ -81,7 +81,6 @@ class GRPOGuard(StepAlgorithm):
         self.per_time = per_time
 
     def loss(self, model: ImageModel, batch: Batch) -> Loss:
-        """The class's formula over N replayed steps."""
         replayed = batch.require_replayed()
         prediction, step, log_prob = replay_step(model, batch, self.dynamics)
         mean_old = old_step_mean(step, batch)

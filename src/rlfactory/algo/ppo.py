@@ -15,7 +15,6 @@ from rlfactory.algo.advantage.formulas import StdScope, group_advantages, rloo_a
 from rlfactory.algo.advantage.gae import gae, terminal_rewards, uniform_rewards, whiten
 from rlfactory.algo.base import Algorithm, Loss, OldLogProbs
 from rlfactory.algo.ops.old_token_log_probs import token_log_ratio
-from rlfactory.algo.ops.rollout_correction import rollout_correction_weights
 from rlfactory.algo.ops.surrogate import ratio_metrics
 from rlfactory.algo.ops.token_kl import entropy
 from rlfactory.algo.ops.token_outputs import (
@@ -31,6 +30,7 @@ from rlfactory.algo.ops.token_surrogate import (
     Aggregation,
     TokenSurrogate,
     level_log_ratio,
+    rollout_correction_weights,
     token_weights,
 )
 from rlfactory.batch import TokenBatch
@@ -131,7 +131,6 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
 
     @classmethod
     def needs_critic(cls, options: Mapping[str, Any]) -> bool:
-        """See the contract."""
         learns = bool(options.get("value_weight", 1) > 0)
         return learns or options.get("baseline", "value") == "value"
 
@@ -306,7 +305,6 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
     def training_items(
         self, rollout: Rollout, model: TextModel, *, seed: int, iteration: int
     ) -> TokenBatch:
-        """One item for each response."""
         del seed, iteration
         tokens = require(rollout.tokens, "tokens")
         advantage = require(rollout.advantage, "advantages")
@@ -325,7 +323,6 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
         )
 
     def loss(self, model: TextModel, batch: TokenBatch) -> Loss:
-        """The class's formula over the M real tokens of a micro-batch."""
         tokens = batch.tokens
         outputs, (entropies,) = token_outputs(
             model, self.dynamics, tokens, self._entropy, value_tokens=batch.states

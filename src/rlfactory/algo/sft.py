@@ -81,7 +81,6 @@ class SFT(Algorithm[TextModel, TokenBatch, TokenBatch]):
     def training_items(
         self, rollout: Rollout, model: TextModel, *, seed: int, iteration: int
     ) -> TokenBatch:
-        """One item for each completion."""
         del seed, iteration
         tokens = require(rollout.tokens, "tokens")
         advantage = require(rollout.advantage, "advantages")
@@ -90,7 +89,6 @@ class SFT(Algorithm[TextModel, TokenBatch, TokenBatch]):
         return TokenBatch(tokens.measured(), advantage, returns, max_rows=max_rows)
 
     def loss(self, model: TextModel, batch: TokenBatch) -> Loss:
-        """The class's formula over the real tokens of a micro-batch."""
         tokens = batch.tokens
         outputs, (entropies, hits) = token_outputs(model, PLAIN, tokens, _entropy, _hits)
         losses = -tokens.real(batch.advantage) * outputs.log_prob

@@ -48,10 +48,7 @@ def main() -> None:
         sys.stdout.flush()
     except PlanError as error:
         if not is_quiet(sys.argv):
-            from rlfactory.cli.suggestions import working_command
-
-            command = working_command(error.problems, sys.argv[1:])
-            print(printable(report(error.problems, sys.argv[1:], command)), file=sys.stderr)
+            print(printable(report(error.problems, sys.argv[1:])), file=sys.stderr)
         code = 2
     except UserError as error:
         if not is_quiet(sys.argv):
@@ -192,7 +189,7 @@ def check(overrides: Sequence[str]) -> int:
     from rlfactory.cli.resume import require_usable
 
     if MULTIRUN_FLAGS & {*overrides}:
-        from rlfactory.cli.multirun_jobs import describe_jobs, planned_jobs
+        from rlfactory.cli.multirun import describe_jobs, planned_jobs
 
         overrides = [word for word in overrides if word not in MULTIRUN_FLAGS]
         _refuse_words(overrides)

@@ -1,21 +1,26 @@
 """Hydra's command line: multiruns with a run folder for each job, `--cfg` and completion."""
 
 import os
+import re
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
+from typing import Any
 
-from rlfactory.cli.multirun_jobs import job_folder, numbered, planned_jobs
+from rlfactory.cli.resume import require_usable
 from rlfactory.cli.words import COMPLETION_FLAGS, MULTIRUN_FLAGS, flags_first
 from rlfactory.config import _hydra
-from rlfactory.config._hydra import ComposedConfig
+from rlfactory.config._hydra import ComposedConfig, Override
 from rlfactory.config.named_models import with_options
 from rlfactory.config.options import options
-from rlfactory.config.overrides import compose
-from rlfactory.config.problems import PlanError, override_key, report
+from rlfactory.config.overrides import compose, plan_composed
+from rlfactory.config.plan import Plan
+from rlfactory.config.problems import PlanError, Problem, override_key, report
 from rlfactory.config.schema.root import GROUPS
-from rlfactory.config.words import SEARCHPATH, force_add, searched
+from rlfactory.config.words import SEARCHPATH, force_add, read, searched
 
 SWEEPER = "hydra/sweeper"
 """Chooses what draws the jobs one by one, so that they are not known in advance."""
@@ -118,3 +123,155 @@ def without_subcommand(line: str) -> str:
     """`rlfactory check algo=nft se` as `rlfactory algo=nft se`, which Hydra can complete."""
     command, *words = line.split(" ")
     return " ".join([command, *(word for word in words[:-1] if "=" in word), *words[-1:]])
+
+
+LONGEST_NAME = 120
+"""Characters of a job's name; the disk allows 255 bytes."""
+
+
+@dataclass(frozen=True)
+class PlannedJob:
+    """A job of a multirun.
+
+    Attributes:
+        name: what distinguishes it from the others.
+        plan: its plan, with the folder of the multirun that is passed by.
+    """
+
+    name: str
+    plan: Plan
+
+
+def planned_jobs(
+    words: Sequence[str], sweep: Path = Path("multirun/DATE_TIME")
+) -> list[PlannedJob]:
+    """The plan of every job, in the order in which they run.
+
+    Args:
+        words: the overrides of the command, swept ones among them.
+        sweep: the folder of the multirun, for jobs without `run_dir`.
+
+    Raises:
+        PlanError: with the problems of all jobs, each once; those of some of the jobs name these.
+    """
+    choices = job_words(with_options(words, searched(words)))
+    names = job_names(choices)
+    jobs, faults = [], dict[tuple[str, str], dict[str, Problem]]()
+    for name, own in zip(names, choices, strict=True):
+        try:
+            composed = compose(own)
+            composed.values["run_dir"] = job_folder(composed, words, sweep, name)
+            jobs.append(PlannedJob(name, plan_composed(composed)))
+            require_usable(jobs[-1].plan)
+        except PlanError as error:
+            for problem in error.problems:
+                faults.setdefault((problem.key, problem.message), {})[name] = problem
+    if faults:
+        raise PlanError(
+            _of_all_jobs([*found.values()])
+            if len(found) == len(names)
+            else _of_jobs(*fault, [*found])
+            for fault, found in faults.items()
+        )
+    return jobs
+
+
+def job_words(words: Sequence[str]) -> list[tuple[str, ...]]:
+    """The overrides of each job; an interval, which only searches support, is its start.
+
+    Raises:
+        PlanError: a word can't be read.
+    """
+    problems: list[Problem] = []
+    parsed = [o for word in words if (o := read(word, problems)) is not None]
+    if problems:
+        raise PlanError(problems)
+    own = [o for o in parsed if o.key_or_group == SEARCHPATH or not o.is_hydra_override()]
+    return [*product(*map(values_of, own))]
+
+
+def job_names(jobs: Sequence[Sequence[str]]) -> list[str]:
+    """A name for each job: the overrides in which it differs from another one.
+
+    Names that are long, or equal once they are names of folders, begin with the job's number.
+    """
+    shared = set(jobs[0]).intersection(*jobs) if len(jobs) > 1 else set[str]()
+    names = [
+        _as_file_name(",".join(word for word in job if word not in shared)) or "default"
+        for job in jobs
+    ]
+    if len(set(names)) == len(names) and max(map(len, names)) <= LONGEST_NAME:
+        return names
+    return [numbered(number, job) for number, job in enumerate(names)]
+
+
+def numbered(number: int, name: str) -> str:
+    """A name that begins with the number of its job, as short as a folder's name has to be."""
+    return f"{number:03d}_{_as_file_name(name)}"[:LONGEST_NAME]
+
+
+def job_folder(composed: ComposedConfig, words: Sequence[str], sweep: Path, name: str) -> str:
+    """The run folder of a job: below `run_dir` where it was typed, and that itself if it varies."""
+    typed = next((w for w in reversed(words) if override_key(w) == "run_dir"), None)
+    own = composed.values["run_dir"]
+    if typed is None or own is None:
+        return str(sweep / name)
+    varies = len({job for job in job_words([typed])}) > 1
+    return str(own) if varies else str(Path(own) / name)
+
+
+def values_of(override: Override) -> list[str]:
+    """An override once for each value of its sweep."""
+    line = override.input_line or ""
+    if not override.is_sweep_override():
+        return [line]
+    key = line.partition("=")[0]
+    value: Any = override.value()
+    if override.is_interval_sweep():
+        return [f"{key}={value.start}"]
+    if hasattr(value, "filter"):  # `glob(...)` of a group's options
+        return [f"{key}={option}" for option in value.filter([*options(override.key_or_group)])]
+    return [f"{key}={value}" for value in override.sweep_string_iterator()]
+
+
+def describe_jobs(jobs: Sequence[PlannedJob]) -> str:
+    """The first job's plan, and of each other one the rows that differ from it."""
+    first, *others = jobs
+    lines = [f"job 1 of {len(jobs)}: {first.name}", first.plan.table()]
+    shown = _rows(first.plan)
+    for number, job in enumerate(others, start=2):
+        rows = [row for row in _rows(job.plan) if row not in shown]
+        lines += ["", f"job {number} of {len(jobs)}: {job.name}", *rows]
+    return "\n".join(lines)
+
+
+def _rows(plan: Plan) -> Mapping[str, None]:
+    return dict.fromkeys(plan.table().splitlines())
+
+
+def _of_all_jobs(found: Sequence[Problem]) -> Problem:
+    """A problem that each job has; the values that its fix has in the jobs are a sweep."""
+    first = found[0]
+    words = [problem.instead for problem in found if problem.instead is not None]
+    if len(words) == len(found) and len({tuple(map(override_key, own)) for own in words}) == 1:
+        return Problem(
+            first.key, first.message, instead=tuple(map(_swept, zip(*words, strict=True)))
+        )
+    fix = first.fix if len({problem.fix for problem in found}) == 1 else ""
+    return Problem(first.key, first.message, fix)
+
+
+def _swept(words: Sequence[str]) -> str:
+    """Overrides of one key as one override with all of their values."""
+    values = dict.fromkeys(word.partition("=")[2] for word in words)
+    return f"{words[0].partition('=')[0]}={','.join(values)}" if len(values) > 1 else words[0]
+
+
+def _of_jobs(key: str, message: str, names: Sequence[str]) -> Problem:
+    """A problem of some of the jobs; a fix would change the others too."""
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return Problem(key, f"{message} (in {shown})")
+
+
+def _as_file_name(text: str) -> str:
+    return re.sub(r"[^\w=.,+-]+", "_", text)

@@ -9,7 +9,7 @@ from rlfactory.config.problems import PlanError, Problem
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.inputs import keep_inputs
-from rlfactory.train.process.signed_run import sign_run
+from rlfactory.train.process.begun_code import remember_code
 
 
 def create_run(
@@ -35,7 +35,7 @@ def create_run(
         if objects:
             folder.objects.write_text(json.dumps(objects, indent=1) + "\n", encoding="utf-8")
         keep_inputs(folder, plan.config)
-        sign_run(folder, plan.config)
+        remember_code(folder, plan.config)
         write_text(folder.config, plan.frozen())  # last: with this file the run has begun
     except (RunFolderError, OSError) as error:
         raise unusable(error) from error

@@ -18,7 +18,7 @@ from rlfactory.run.atomic_write import write_text
 from rlfactory.run.folder import RunFolder, RunFolderError, require_unused
 from rlfactory.run.lock import require_free
 from rlfactory.tools.extend import keep_config
-from rlfactory.train.process.signed_run import sign_run
+from rlfactory.train.process.begun_code import remember_code
 from rlfactory.utils.data_files import FileError
 from rlfactory.utils.path_keys import with_absolute_paths
 
@@ -154,6 +154,6 @@ def is_done(path: Path, frozen: Config) -> bool:
 def _replace(folder: RunFolder, plan: Plan) -> None:
     """Replace a run's configuration by a plan's."""
     keep_config(folder)
-    sign_run(folder, plan.config)
+    remember_code(folder, plan.config)
     write_text(folder.config, plan.frozen())
     write_text(folder.plan, plan.table())

@@ -14,7 +14,7 @@ from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.hardware.environment import is_non_main
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.inputs import remember, with_inputs
-from rlfactory.train.process.signed_run import sign_run, untrusted_code
+from rlfactory.train.process.begun_code import remember_code, untrusted_code
 from rlfactory.utils.console import silence_notices
 from rlfactory.utils.data_files import FileError
 from rlfactory.utils.live_objects import references_in
@@ -255,7 +255,7 @@ def resume(words: Sequence[str]) -> int:
     require_possible(frozen)
     if moved:
         remember(RunFolder(a.run), moved)
-        sign_run(RunFolder(a.run), frozen)
+        remember_code(RunFolder(a.run), frozen)
     if iterations != former:
         write_iterations(a.run, iterations)
     return run_or_launch(RunArguments(a.run, a.until, a.force, a.take_over), frozen)
@@ -273,9 +273,7 @@ def _iterations(words: Sequence[str], until: int | None, former: int) -> int:
 
 
 def require_run(run: Path) -> Mapping[str, Any]:
-    """A run folder's configuration, upgraded to this version; PlanError if it has none that can be
-    used.
-    """
+    """A run folder's configuration; PlanError if it has none that can be used."""
     from rlfactory.config.compat import with_defaults
     from rlfactory.config.frozen_file import frozen_file_problems, read_frozen
 

@@ -38,9 +38,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from rlfactory.config.paths import packaged_folder, yaml_files
 from rlfactory.config.problems import Problem
-from rlfactory.config.schema.option_defaults import with_defaults
 from rlfactory.config.schema.root import COMPONENTS
-from rlfactory.config.schema.targets import plugins
+from rlfactory.config.schema.targets import plugins, with_defaults
 
 # 1.4 deprecates the argument that 1.3 wants
 _VERSION = {"version_base": "1.3"} if hydra.__version__ < "1.4" else {}

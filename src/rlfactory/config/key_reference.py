@@ -14,12 +14,12 @@ from rlfactory.config.dotted_keys import value_at
 from rlfactory.config.layers import is_global
 from rlfactory.config.options import options
 from rlfactory.config.paths import packaged_folder
-from rlfactory.config.schema.option_defaults import with_defaults
 from rlfactory.config.schema.root import COMPONENTS, GROUPS, RootConfig
 from rlfactory.config.schema.signature import Parameter, lineage, parameters_of
 from rlfactory.config.schema.static_names import TargetError, find_definition
+from rlfactory.config.schema.targets import with_defaults
 from rlfactory.config.words import typed_value
-from rlfactory.utils.typecheck import describe
+from rlfactory.utils.types import describe
 
 Config = Mapping[str, Any]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlfactory.config.diff import format_value
 from rlfactory.config.dotted_keys import value_at
-from rlfactory.config.memory.device_memory import on_gpu
+from rlfactory.config.memory.devices import on_gpu
 from rlfactory.config.memory.model_parts import parts_of
 from rlfactory.config.memory.sharding import processes_of
 from rlfactory.config.options import options

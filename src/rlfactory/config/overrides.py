@@ -23,6 +23,7 @@ from rlfactory.config.composites import (
     spelled_out,
 )
 from rlfactory.config.layers import layers_of, other_model, replaced_nodes
+from rlfactory.config.memory.sharding import with_process_count
 from rlfactory.config.named_models import with_options
 from rlfactory.config.options import folders, options
 from rlfactory.config.origins import departures, nearest_published, origin_notes
@@ -37,7 +38,6 @@ from rlfactory.config.own_code import untrusted
 from rlfactory.config.peers.unknown_keys import verified
 from rlfactory.config.plan import Plan, make_plan, with_notes
 from rlfactory.config.problems import PlanError, Problem, override_key
-from rlfactory.config.processes import with_process_count
 from rlfactory.config.schema.root import COMPONENTS, GROUPS
 from rlfactory.config.unused import unused_notes
 from rlfactory.config.words import SEARCHPATH, read, searched

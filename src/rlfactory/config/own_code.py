@@ -2,7 +2,7 @@
 
 Code is named by a `_target_` outside of this package and by a reward's `function`. It runs if it
 was typed, if `trust` was typed or is in the environment variable `RLFACTORY_TRUST`, or if a run of
-this user had it (`train/process/signed_run.py`). A file that somebody sent can't allow it.
+this user had it (`train/process/begun_code.py`). A file that somebody sent can't allow it.
 """
 
 import os

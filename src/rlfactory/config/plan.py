@@ -21,7 +21,9 @@ from rlfactory.config.evaluation_prompts import (
     describe_sets,
     evaluation_draws,
     row_notes,
+    tracker_notes,
 )
+from rlfactory.config.memory.sharding import describe_processes, process_notes
 from rlfactory.config.named_models import shown_model
 from rlfactory.config.nfe import (
     describe_accumulation,
@@ -30,7 +32,6 @@ from rlfactory.config.nfe import (
     nfe_per_iteration,
 )
 from rlfactory.config.problems import PlanError, Problem
-from rlfactory.config.processes import describe_processes, process_notes
 from rlfactory.config.schema.root import COMPONENTS, GROUPS
 from rlfactory.config.schema.signature import Signature
 from rlfactory.config.schema_problems import (
@@ -39,7 +40,6 @@ from rlfactory.config.schema_problems import (
     all_node_problems,
     root_problems,
 )
-from rlfactory.config.tracked_prompts import tracker_notes
 from rlfactory.model.pipelines.local_models import height_and_width
 from rlfactory.utils.live_objects import references_in
 from rlfactory.utils.path_keys import with_absolute_paths
@@ -184,7 +184,7 @@ def _with_default(problem: Problem, defaults: Config) -> Problem:
 
 def _derive(config: Config, traits: Traits) -> dict[str, str]:
     """Rows of the printed plan: samples, updates, forward passes, memory, notes."""
-    from rlfactory.config.memory.device_memory import describe_device
+    from rlfactory.config.memory.devices import describe_device
     from rlfactory.config.memory.estimate import estimate
 
     # not needed for a refused plan

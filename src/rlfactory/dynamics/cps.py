@@ -51,7 +51,6 @@ class CPS(Dynamics):
         noise: Tensor | None = None,
         next: Tensor | None = None,
     ) -> Step:
-        """One stochastic step, by the class's formula."""
         x, v = x.float(), prediction.float()
         sigma_next = expand_like(t_next, x)
         std = sigma_next * math.sin(self.noise_level * math.pi / 2)

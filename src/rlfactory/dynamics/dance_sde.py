@@ -56,7 +56,6 @@ class DanceSDE(Dynamics):
         noise: Tensor | None = None,
         next: Tensor | None = None,
     ) -> Step:
-        """One stochastic step, by the class's formula."""
         x, v = x.float(), prediction.float()
         sigma = expand_like(t, x)
         dt = expand_like(t_next, x) - sigma

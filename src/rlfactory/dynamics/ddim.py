@@ -52,7 +52,6 @@ class DDIM(Dynamics):
         noise: Tensor | None = None,
         next: Tensor | None = None,
     ) -> Step:
-        """One stochastic step, by the class's formula."""
         x, eps = x.float(), prediction.float()
         abar = self.forward_process.abar(expand_like(t, x))
         abar_next = self._abar_next(expand_like(t_next, x))

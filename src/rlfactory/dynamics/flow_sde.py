@@ -37,7 +37,6 @@ class FlowSDE(Dynamics):
         noise: Tensor | None = None,
         next: Tensor | None = None,
     ) -> Step:
-        """One stochastic step, by the class's formula."""
         x, v = x.float(), prediction.float()
         sigma, sigma_next = expand_like(t, x), expand_like(t_next, x)
         dt = sigma_next - sigma

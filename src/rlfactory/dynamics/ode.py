@@ -29,7 +29,6 @@ class ODE(Dynamics):
         noise: Tensor | None = None,
         next: Tensor | None = None,
     ) -> Step:
-        """One deterministic step; `noise` has no effect."""
         del noise
         mean = self.forward_process.ode_step(x, prediction, t, t_next)
         return Step(mean if next is None else next, mean, torch.zeros_like(expand_like(t, x)), None)

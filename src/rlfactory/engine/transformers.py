@@ -41,7 +41,6 @@ class Transformers(Engine):
         self.network: Any = None
 
     def open(self, model: CausalLM) -> None:
-        """Make the copy."""
         with torch.device(model.device):
             self.network = AutoModelForCausalLM.from_config(
                 model.network.config, dtype=model.precision.rollout
@@ -49,7 +48,6 @@ class Transformers(Engine):
         self.network.requires_grad_(False).eval()
 
     def load(self, model: CausalLM) -> None:
-        """Copy the weights in use."""
         with plain_weights(model) as state:
             self.network.load_state_dict(state)
 
@@ -79,5 +77,4 @@ class Transformers(Engine):
         return [Completion(o.generated_tokens, o.logprobs) for o in found.values()]
 
     def close(self) -> None:
-        """Drop the copy."""
         self.network = None

@@ -112,7 +112,6 @@ class VllmServer(Engine):
             return list(threads.map(ask, prompts, seeds))
 
     def close(self) -> None:
-        """Close the connections."""
         self._http.close()
 
     def _get(self, path: str) -> Any:

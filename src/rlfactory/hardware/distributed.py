@@ -141,7 +141,6 @@ class Distributed(Local):
         return torch.device("cpu" if self.rank == 0 else "meta")
 
     def prepare(self, model: Any) -> None:
-        """Shard the model's network, for fsdp2."""
         if self._sharded is not None:
             self._sharded.shard_model(model, self.device.type)
 
@@ -217,20 +216,16 @@ class Distributed(Local):
         return strings
 
     def any_rank(self, flag: bool) -> bool:
-        """Whether `flag` is true in any rank."""
         return self.all_reduce_max(float(flag)) > 0
 
     def first_rank_where(self, flag: bool) -> int | None:
-        """The lowest rank in which `flag` is true; None if it is in none."""
         lowest = -self.all_reduce_max(float(-self.rank if flag else -self.world_size))
         return None if lowest == self.world_size else int(lowest)
 
     def all_reduce_sum(self, value: float) -> float:
-        """The sum of all ranks' values."""
         return self._all_reduce(value, dist.ReduceOp.SUM)
 
     def all_reduce_max(self, value: float) -> float:
-        """The largest of all ranks' values."""
         return self._all_reduce(value, dist.ReduceOp.MAX)
 
     def broadcast(self, value: T, source: int = 0) -> T:

@@ -76,7 +76,6 @@ class Local(Hardware):
             cudnn.benchmark = not torch.are_deterministic_algorithms_enabled()
 
     def backward(self, loss: Tensor) -> None:
-        """Plain backward of the loss, scaled for float16."""
         self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
 
     def step(
@@ -85,7 +84,6 @@ class Local(Hardware):
         parameters: Sequence[nn.Parameter],
         max_grad_norm: float,
     ) -> float | None:
-        """Clip by the global norm and update."""
         self._scaler.unscale_(optimizer)  # before clipping: the limit is of unscaled gradients
         norm = nn.utils.clip_grad_norm_(parameters, max_grad_norm)
         return self.step_if_finite(optimizer, norm)
@@ -131,15 +129,12 @@ class Local(Hardware):
             )
 
     def all_gather(self, values: Tensor) -> Tensor:
-        """The rows of this process are all."""
         return values
 
     def any_rank(self, flag: bool) -> bool:
-        """The flag of this process is that of all."""
         return flag
 
     def close(self) -> None:
-        """Restore torch's settings."""
         self._modes.close()
 
     def peak_memory(self) -> float:

@@ -54,7 +54,6 @@ class FlowModel(PipelineModel):
         super().__init__(*given, **options)
 
     def embedding_options(self, size: Size) -> dict[str, object]:
-        """See the base class."""
         return super().embedding_options(size) | {"text_tokens": self.text_tokens}
 
     @property

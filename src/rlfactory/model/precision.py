@@ -1,7 +1,10 @@
-"""The dtypes in which a network is stored and computes: one for sampling, one for learning."""
+"""The dtypes in which a network is stored and computes, one for sampling and one for learning; and
+the device on which it is built.
+"""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Any, Literal
 
 import torch
@@ -96,3 +99,24 @@ def exact_inputs(module: nn.Module, *exact: Tensor) -> Iterator[None]:
         yield
     finally:
         hook.remove()
+
+
+_NETWORK_DEVICE = ContextVar[torch.device | None]("network_device", default=None)
+
+
+@contextmanager
+def network_on(device: torch.device) -> Iterator[None]:
+    """Models made inside the `with` have the network that is trained on this device.
+
+    On `meta` it is built from its configuration and nothing is read: the hardware gives it values.
+    """
+    token = _NETWORK_DEVICE.set(device)
+    try:
+        yield
+    finally:
+        _NETWORK_DEVICE.reset(token)
+
+
+def network_device(default: torch.device) -> torch.device:
+    """That of `network_on`; without it the default."""
+    return _NETWORK_DEVICE.get() or default

@@ -29,7 +29,6 @@ class Sana(FlowModel):
     adapted = CROSS_ATTENTION_PROJECTIONS
 
     def resolution_of(self, size: Size) -> Resolution:
-        """Any whole number of patches."""
         config, patch = self.network.config, self.network.config.patch_size
         high, wide = units_of(size, int(self.pipe.vae_scale_factor) * patch)
         shape = (config.in_channels, high * patch, wide * patch)

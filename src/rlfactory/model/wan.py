@@ -107,5 +107,4 @@ class Wan(FlowModel):
         return encode_normalised(self.pipe.vae, pixels.transpose(1, 2))
 
     def pipeline_arguments(self) -> dict[str, object]:
-        """Also `num_frames`."""
         return super().pipeline_arguments() | {"num_frames": self.frames}

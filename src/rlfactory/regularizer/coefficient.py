@@ -64,7 +64,6 @@ class Fixed(Coefficient):
         super().__init__(value)
 
     def update(self, kl_per_token: float, kl_per_sequence: float, samples: int) -> None:
-        """No effect."""
         del kl_per_token, kl_per_sequence, samples
 
 

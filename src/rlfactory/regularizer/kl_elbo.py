@@ -46,7 +46,6 @@ class KLELBO(ImageDivergence):
         self.low = low
 
     def divergence(self, model: ImageModel, batch: Batch, outputs: Outputs) -> Tensor:
-        """The class's formula, `[N]`."""
         std = sde_std(batch.t.float(), self.noise_level, self.low)
         difference = outputs.prediction - self.compared(model, batch, outputs)
         return mean_square(difference) / (2 * std**2)

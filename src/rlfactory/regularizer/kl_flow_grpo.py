@@ -21,6 +21,5 @@ class KLFlowGRPO(StepDivergence):
     divides_by_step_std = True
 
     def divergence(self, model: ImageModel, batch: Batch, outputs: Outputs) -> Tensor:
-        """The class's formula, `[N]`."""
         length = (batch.t - batch.require_replayed().t_next).float()
         return length * self.gaussian(model, batch, outputs)

@@ -16,5 +16,4 @@ class KLGaussian(StepDivergence):
     divides_by_step_std = True
 
     def divergence(self, model: ImageModel, batch: Batch, outputs: Outputs) -> Tensor:
-        """The class's formula, `[N]`."""
         return self.gaussian(model, batch, outputs)

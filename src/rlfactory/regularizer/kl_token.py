@@ -14,8 +14,7 @@ from rlfactory.algo.ops.token_kl import estimate_kl, exact_kl
 from rlfactory.algo.ops.token_outputs import token_outputs
 from rlfactory.batch import TokenBatch, TokenOutputs
 from rlfactory.dynamics.token import Token
-from rlfactory.model.lm.log_probs import response_log_prob
-from rlfactory.model.text_base import TextModel
+from rlfactory.model.text_base import TextModel, response_log_prob
 from rlfactory.regularizer.base import KL, Regularizer, WeightSet
 from rlfactory.regularizer.coefficient import Coefficient
 from rlfactory.rollout import Rollout, Tokens

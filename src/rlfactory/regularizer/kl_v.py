@@ -16,5 +16,4 @@ class KLVelocity(ImageDivergence):
     """
 
     def divergence(self, model: ImageModel, batch: Batch, outputs: Outputs) -> Tensor:
-        """The class's formula, `[N]`."""
         return mean_square(outputs.prediction - self.compared(model, batch, outputs))

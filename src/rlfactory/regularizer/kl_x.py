@@ -15,6 +15,5 @@ class KLMean(StepDivergence):
     """
 
     def divergence(self, model: ImageModel, batch: Batch, outputs: Outputs) -> Tensor:
-        """The class's formula, `[N]`."""
         reference = self.compared_step(model, batch, outputs)
         return mean_square(outputs.require_step().mean - reference.mean)

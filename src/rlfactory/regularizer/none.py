@@ -15,6 +15,5 @@ class NoRegularizer(Regularizer[object, Batch | TokenBatch, object]):
     def penalty(
         self, model: object, batch: Batch | TokenBatch, outputs: object
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Zero, and no metrics."""
         del model, outputs
         return torch.zeros((), device=batch.advantage.device), {}

@@ -31,7 +31,6 @@ class Sum(Regularizer[ImageModel, Batch, Outputs]):
     def penalty(
         self, model: ImageModel, batch: Batch, outputs: Outputs
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The sum of the penalties, and each term's divergences `[N]`."""
         penalties = {name: term.penalty(model, batch, outputs) for name, term in self.terms.items()}
         total = torch.stack([value for value, _ in penalties.values()]).sum()
         divergences = {

@@ -11,8 +11,7 @@ from rlfactory.report.curves import (
     measured_over_stages,
     resolved,
 )
-from rlfactory.report.differences import distinct, following, union
-from rlfactory.report.group import Group, Member
+from rlfactory.report.group import Group, Member, distinct, following, union
 from rlfactory.report.read import ABSENT, DAMAGED, RunRecord
 from rlfactory.report.report import (
     Cell,

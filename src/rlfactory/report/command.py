@@ -80,7 +80,7 @@ def report_arguments(words: Sequence[str]) -> argparse.Namespace:
 
 def show(report: Report) -> None:
     """Print a report's tables and notes."""
-    from rlfactory.report.claim_table import claim_table
+    from rlfactory.report.claims import claim_table
     from rlfactory.report.leaderboard import leaderboard_table
     from rlfactory.report.table import (
         category_tables,
@@ -104,7 +104,7 @@ def show(report: Report) -> None:
 
 def write(report: Report, folder: Path, formats: Sequence[str]) -> list[Path]:
     """Write the files of the formats, and the curves' figure with Markdown and HTML."""
-    from rlfactory.report.claim_table import CLAIMS_FILE, write_claims
+    from rlfactory.report.claims import CLAIMS_FILE, write_claims
     from rlfactory.report.leaderboard import ENTRIES_FILE, draw_leaderboard, write_entries
     from rlfactory.report.page import write_page
     from rlfactory.report.row_curves import draw_report

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from rlfactory.config.diff import differences
 from rlfactory.config.problems import PlanError, Problem
-from rlfactory.report.differences import QUIET, distinct, shown
 from rlfactory.report.discover import is_run
-from rlfactory.report.group import telling
+from rlfactory.report.group import QUIET, distinct, shown, telling
 from rlfactory.report.image_grid import strip
 from rlfactory.report.labels import evaluation_label
 from rlfactory.report.read import Damaged, RunRecord, read_run

@@ -95,7 +95,6 @@ class ImageGallery(Gallery):
     """
 
     def show(self, name: str, title: str, drawn: GeneratedSamples, scores: Scores) -> Path:
-        """Write the grid."""
         assert drawn.images is not None
         path = self.folder / f"{name}.png"
         path.parent.mkdir(exist_ok=True)
@@ -109,7 +108,6 @@ class ImageGallery(Gallery):
         return path
 
     def record_preview(self, iteration: int, drawn: GeneratedSamples) -> None:
-        """Keep a column of the strip."""
         assert drawn.images is not None
         self._keep(iteration, drawn, STRIP_PROMPTS)
 
@@ -233,7 +231,6 @@ class TextGallery(Gallery):
         write_text(self.kept / f"{iteration:06d}.json", text + "\n")
 
     def write_strip(self, prompts: Sequence[str]) -> None:
-        """Write strip.md."""
         kept: dict[int, list[str]] = {}
         for path in sorted(self.kept.glob("*.json")):
             if path.stem.isdecimal():

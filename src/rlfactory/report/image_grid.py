@@ -1,14 +1,15 @@
 """Pictures of samples: a grid with captions, prompts over training (a strip), and pairs."""
 
 import math
-import re
+import unicodedata
 from collections.abc import Sequence
+from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont
 
-from rlfactory.report.fonts import Face, has_missing_letters
 from rlfactory.run.atomic_write import new_file
 from rlfactory.utils.console import number
 from rlfactory.utils.images import picture as as_picture
@@ -20,6 +21,7 @@ Picture = Union["Tensor", Image.Image]
 """`[3, H, W]` uint8, a video `[F, 3, H, W]`, which is drawn as its contact sheet, or a Pillow
 image."""
 Color = tuple[int, int, int]
+Font = ImageFont.FreeTypeFont
 
 INK = (34, 34, 40)
 FAINT = (110, 112, 120)
@@ -31,8 +33,8 @@ CORNER = 11
 _SMALLEST, _LARGEST = 160, 512  # pixels of a tile's longer side
 _MARGIN, _GAP, _PAD = 28, 22, 9  # around the page, between tiles, between a tile and its caption
 _LINES = 3
-# Chinese, Japanese and Korean letters, between any two of which a line may end
-_WIDE = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef"
+MARK = "[?]"
+"""Stands for letters that the font lacks, which would look like empty boxes; pages have them."""
 
 
 def tile(image: Picture) -> Image.Image:
@@ -49,21 +51,50 @@ def tile(image: Picture) -> Image.Image:
     return picture
 
 
-def wrap(text: str, face: Face, width: int, lines: int) -> list[str]:
+@cache
+def font(size: int, *, bold: bool = False) -> Font:
+    """DejaVu Sans of a size in pixels, from matplotlib's files: the same on every machine."""
+    return ImageFont.truetype(_dejavu(bold=bold), size)
+
+
+def _dejavu(*, bold: bool = False) -> str:
+    import matplotlib
+
+    name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
+    return f"{matplotlib.get_data_path()}/fonts/ttf/{name}"
+
+
+@cache
+def _letters() -> frozenset[str]:
+    """The letters that the font has."""
+    from matplotlib.ft2font import FT2Font
+
+    return frozenset(map(chr, FT2Font(_dejavu()).get_charmap()))
+
+
+def drawable(text: str) -> str:
+    """A text in one line, with a mark in the place of letters that the font lacks."""
+    # without joiners and the like, which have no glyph of their own
+    seen = (c for c in text if unicodedata.category(c) not in ("Cf", "Me") and c != "\ufe0f")
+    runs = groupby(" ".join("".join(seen).split()), _letters().__contains__)
+    return "".join("".join(letters) if known else MARK for known, letters in runs)
+
+
+def wrap(text: str, face: Font, width: int, lines: int) -> list[str]:
     """Break `text` into at most `lines` lines of at most `width` pixels, an ellipsis if cut."""
     rows = [""]
-    for word in re.findall(rf" ?[{_WIDE}]| ?[^ {_WIDE}]+", " ".join(text.split())):
-        longer = rows[-1] + word
-        if face.getlength(longer.strip()) <= width or not rows[-1]:
-            rows[-1] = longer.strip() if not rows[-1] else longer
+    for word in drawable(text).split():
+        longer = f"{rows[-1]} {word}".lstrip()
+        if face.getlength(longer) <= width or not rows[-1]:
+            rows[-1] = longer
         else:
-            rows.append(word.strip())
+            rows.append(word)
     if len(rows) > lines:
         rows = [*rows[: lines - 1], " ".join(rows[lines - 1 :])]
     return [_fit(row, face, width) for row in rows]
 
 
-def _fit(row: str, face: Face, width: int) -> str:
+def _fit(row: str, face: Font, width: int) -> str:
     if face.getlength(row) <= width:
         return row
     while row and face.getlength(row + "…") > width:
@@ -78,15 +109,15 @@ class _Sheet:
         tile_width: pixels; the size of letters follows it.
         title: None for none.
         good: the score from which a frame is green, else red; None for no frames.
-        full_text: names the file to look into where a caption is cut or has letters that no font
-            has.
+        full_text: names the file to look into where a caption is cut or has letters that the
+            font lacks.
     """
 
     def __init__(
         self, tile_width: int, title: str | None, good: float | None, full_text: str
     ) -> None:
         size = max(14, tile_width // 13)
-        self.text, self.bold = Face(size), Face(size, bold=True)
+        self.text, self.bold = font(size), font(size, bold=True)
         self.line = round(1.3 * size)  # pixels from one line of text to the next
         self.title, self.good, self.full_text, self.note = title, good, full_text, ""
         self.head = _MARGIN if title is None else _MARGIN + round(2.4 * size)
@@ -95,7 +126,8 @@ class _Sheet:
         """The lines of each caption; decides on the note."""
         texts = [wrap(caption, self.text, width, count) for caption in captions]
         is_cut = any(lines and lines[-1].endswith("…") for lines in texts)
-        if self.full_text and (is_cut or any(map(has_missing_letters, captions))):
+        is_marked = any(MARK in line for lines in texts for line in lines)
+        if self.full_text and (is_cut or is_marked):
             self.note = f"Prompts in full: {self.full_text}"
         return texts
 
@@ -106,12 +138,12 @@ class _Sheet:
         self.pen = ImageDraw.Draw(self.paper)
         within = width - 2 * _MARGIN
         if self.title is not None:
-            face = Face(round(1.35 * self.text.size), bold=True)
+            face = font(round(1.35 * self.text.size), bold=True)
             line = wrap(self.title, face, within, 1)[0]
-            face.draw(self.pen, (_MARGIN, _MARGIN - 4), line, INK)
+            self.pen.text((_MARGIN, _MARGIN - 4), line, INK, face)
         if self.note:
             corner = (_MARGIN, self.paper.height - _MARGIN - self.line + _PAD)
-            self.text.draw(self.pen, corner, _fit(self.note, self.text, within), FAINT)
+            self.pen.text(corner, _fit(self.note, self.text, within), FAINT, self.text)
 
     def frame(self, score: float | None) -> Color | None:
         """The color of a score; None without one."""
@@ -135,13 +167,13 @@ class _Sheet:
         """Write lines of a caption; returns where the next one begins."""
         x, y = corner
         for n, line in enumerate(lines):
-            self.text.draw(self.pen, (x, y + n * self.line), line, INK)
+            self.pen.text((x, y + n * self.line), line, INK, self.text)
         return x, y + len(lines) * self.line
 
     def write_score(self, corner: tuple[int, int], score: float, words: str = "") -> None:
         """Write a score, or words in its place, in the color of its frame."""
         color = self.frame(score) or FAINT
-        self.bold.draw(self.pen, corner, words or number(score), color)
+        self.pen.text(corner, words or number(score), color, self.bold)
 
     def save(self, path: Path) -> None:
         """Write a PNG."""
@@ -216,7 +248,7 @@ def strip(
         x = left + j * (width + _GAP) + width // 2
         for n, line in enumerate(lines):
             corner = (x, sheet.head + n * sheet.line)
-            sheet.bold.draw(sheet.pen, corner, line, FAINT, centred=True)
+            sheet.pen.text(corner, line, FAINT, sheet.bold, "ma")
     for i, (row_tiles, lines) in enumerate(zip(tiles, labels, strict=True)):
         y = top + i * step
         for j, image in enumerate(row_tiles):
@@ -262,7 +294,7 @@ def pairs(
             sheet.paste(image, (x, y), score)
             if column == 0:
                 middle = y + (height - sheet.line) // 2
-                sheet.bold.draw(sheet.pen, (_MARGIN, middle), name, FAINT)
+                sheet.pen.text((_MARGIN, middle), name, FAINT, sheet.bold)
             y += height + _PAD
         old, new = scores[i]
         sheet.write_score(sheet.write(lines, (x, y)), new, f"{number(old)} → {number(new)}")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 from PIL import Image
 
-from rlfactory.report.claim_table import NOTE, claim_table, counts_text
+from rlfactory.report.claims import NOTE, claim_table, counts_text
 from rlfactory.report.leaderboard import NOTE as LEADERBOARD_NOTE
 from rlfactory.report.leaderboard import leaderboard_table
 from rlfactory.report.plot import COLORS

@@ -3,15 +3,130 @@
 A claim and its contrary each have a one-sided p value, by Student's t with one degree of freedom
 less than seeds. A verdict is given where twice the smaller one, corrected for all claims of a page,
 is at most 5 %: then the claim holds (`agree`) or its contrary does (`disagree`).
+
+Standard errors are by a hierarchical bootstrap: seeds are resampled, and prompts within them. Where
+all seeds were evaluated on the same prompts, these are resampled once for all seeds, so that what a
+prompt has in common between seeds counts as well (Owen, "The Pigeonhole Bootstrap", 2007).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rlfactory.report.hierarchical import MeanDifference
-from rlfactory.report.statistics import Interval, t_quantile
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfactory.report.statistics import RESAMPLES, Array, Interval, t_quantile
+
+_ROUNDING = 1e-12  # an error this much smaller than the numbers is none
+
+
+@dataclass(frozen=True)
+class SeedScores:
+    """The scores `[N]` of a seed's evaluation, one a prompt; NaN where it could not be scored.
+
+    A number that is not a mean over prompts, as of a training metric, is one value with no prompt.
+    """
+
+    prompts: tuple[str, ...]
+    values: Array
+
+
+@dataclass(frozen=True)
+class MeanDifference:
+    """A mean difference over `seeds` seeds of at least `prompts` prompts, and its standard error.
+
+    Of values that belong to no prompt, `prompts` is their number.
+
+    The error is NaN below two seeds, and the value below one.
+    """
+
+    value: float
+    error: float
+    seeds: int
+    prompts: int
+
+
+def constant(value: float, like: Mapping[int, SeedScores]) -> dict[int, SeedScores]:
+    """The scores of a number that is known exactly, for the same seeds."""
+    return {seed: SeedScores((), np.array([value])) for seed in like}
+
+
+def difference(
+    first: Mapping[int, SeedScores],
+    second: Mapping[int, SeedScores],
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> MeanDifference:
+    """Estimate the mean of `first - second` over the seeds that both have.
+
+    Seeds are paired, and so are prompts where both were evaluated on the same ones in every seed.
+
+    Args:
+        resamples: of the bootstrap.
+        seed: of the bootstrap's random numbers.
+    """
+    shared = [s for s in first if s in second]
+    sides = [[first[s] for s in shared], [second[s] for s in shared]]
+    if all(x.prompts == y.prompts for x, y in zip(*sides, strict=True)):
+        differences = zip(*sides, strict=True)
+        sides = [[SeedScores(x.prompts, x.values - y.values) for x, y in differences]]
+    scored = [_scored(side) for side in sides]
+    kept = [i for i in range(len(shared)) if all(len(side[i]) for side in scored)]
+    if not kept:
+        return MeanDifference(float("nan"), float("nan"), 0, 0)
+    scored = [[side[i] for i in kept] for side in scored]
+    signs = (1.0, -1.0)
+    means = [np.mean([own.mean() for own in side]) for side in scored]
+    value = float(sum(sign * mean for sign, mean in zip(signs, means, strict=False)))
+    # a constant is one value of no prompt, beside scores of prompts
+    of_prompts = [s for s, side in zip(scored, sides, strict=True) if any(x.prompts for x in side)]
+    fewest = min(len(v) for side in of_prompts or scored for v in side)
+    if len(kept) < 2:
+        return MeanDifference(value, float("nan"), len(kept), fewest)
+    rng = np.random.default_rng(seed)
+    slots = rng.integers(len(kept), size=(resamples, len(kept)))
+    drawn = np.zeros(resamples)
+    for sign, values, side in zip(signs, scored, sides, strict=False):
+        drawn += sign * _resampled(values, _is_shared(side), slots, rng)
+    # without the bootstrap's bias: the variance of n draws lacks 1 / n
+    error = float(np.std(drawn, ddof=1)) * float(np.sqrt(len(kept) / (len(kept) - 1)))
+    size = max(float(np.abs(v).max()) for side in scored for v in side)
+    return MeanDifference(value, 0.0 if error <= _ROUNDING * size else error, len(kept), fewest)
+
+
+def _is_shared(side: Sequence[SeedScores]) -> bool:
+    return len({scores.prompts for scores in side}) == 1
+
+
+def _scored(side: Sequence[SeedScores]) -> list[Array]:
+    """Each seed's values without NaN; a prompt that all seeds share is left out of all of them."""
+    if _is_shared(side) and len({len(scores.values) for scores in side}) == 1:
+        matrix = np.stack([scores.values for scores in side])
+        return [*matrix[:, ~np.isnan(matrix).any(0)]]
+    return [scores.values[~np.isnan(scores.values)] for scores in side]
+
+
+def _resampled(
+    values: Sequence[Array], shared: bool, slots: NDArray[np.int64], rng: np.random.Generator
+) -> Array:
+    """The means `[R]` of resamples whose seeds are `slots`, `[R, seeds]`."""
+    total: Array = np.zeros(len(slots), dtype=np.float64)
+    count = slots.shape[1]
+    if shared:
+        matrix, length = np.stack(values), len(values[0])
+        prompts = rng.integers(length, size=(len(slots), length))
+        for chosen in slots.T:
+            total += matrix[chosen[:, None], prompts].mean(1) / count
+        return total
+    for chosen in slots.T:
+        for number, own in enumerate(values):
+            rows = np.flatnonzero(chosen == number)
+            total[rows] += own[rng.integers(len(own), size=(len(rows), len(own)))].mean(1) / count
+    return total
+
 
 Verdict = Literal["agree", "disagree", "undecided"]
 MIN_SEEDS = 5

@@ -14,7 +14,7 @@ from rich.console import Console, JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
-from rlfactory.report.claim_table import NOTE, claim_table, counts_text
+from rlfactory.report.claims import NOTE, claim_table, counts_text
 from rlfactory.report.leaderboard import NOTE as LEADERBOARD_NOTE
 from rlfactory.report.leaderboard import leaderboard_table
 from rlfactory.report.report import ClaimResult, Report

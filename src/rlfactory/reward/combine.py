@@ -221,7 +221,6 @@ class Combine(Reward):
         return normalised
 
     def check_prompts(self, prompts: Iterable[Prompt]) -> None:
-        """Check what each part requires."""
         listed = list(prompts)  # an iterator would be used up by the first part
         for part in self.parts.values():
             part.check_prompts(listed)
@@ -237,7 +236,6 @@ class Combine(Reward):
         return {name: running.state_dict() for name, running in self._running.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore them; a part that was added since then starts anew."""
         for name, running in self._running.items():
             if name in state:
                 running.load_state_dict(state[name])

@@ -19,7 +19,6 @@ class Motion(Reward):
     better = {"flicker": "lower"}
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
-        """Scores `[B]`."""
         videos = require_videos(samples).float() / 255
         change = videos.diff(dim=1)
         return {"motion": _mean(change), "flicker": _mean(change.diff(dim=1))}

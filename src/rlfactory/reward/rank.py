@@ -41,7 +41,6 @@ class Rank(Reward):
         self.better = directions(reward)  # type: ignore[misc]
 
     def check_prompts(self, prompts: Iterable[Prompt]) -> None:
-        """Check what the wrapped reward requires."""
         self.reward.check_prompts(prompts)
 
     def score(self, samples: Samples) -> dict[str, Tensor]:

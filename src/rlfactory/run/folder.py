@@ -56,8 +56,6 @@ class RunFolder:
     """Descriptions of the live objects that a Python caller handed over; none without any."""
     inputs = _Inside("inputs")
     """Copies of the files that the run reads, see `run/inputs.py`; none without any."""
-    signature = _Inside("signature.txt")
-    """Who began a run that names code of its own, see `signed_run.py`; else none."""
     metrics = _Inside("metrics.jsonl")
     """One JSON object per line, see `MetricsLog`."""
     status = _Inside("STATUS")
@@ -136,7 +134,7 @@ class RunFolder:
         """Remove what a run wrote; other files stay."""
         for part in (*self.parts, self.inputs, self.evidence, self.prompt_sets):
             remove_all(part)
-        made = (self.plan, self.command, self.objects, self.signature)
+        made = (self.plan, self.command, self.objects)
         own = (*made, self.metrics, self.curves, self.summary)
         configs = self.path.glob("config*.yaml")
         for file in (*configs, *own, *self.path.glob("log*.txt")):
@@ -202,7 +200,7 @@ def _is_used(folder: RunFolder, entry: Path) -> bool:
     """
     if entry in folder.parts and entry.is_dir():
         return any(entry.iterdir())
-    files = (folder.plan, folder.command, folder.status, folder.objects, folder.signature)
+    files = (folder.plan, folder.command, folder.status, folder.objects)
     is_made_again = folder.status.is_file() and entry in (*files, folder.inputs)
     return not is_made_again and not is_unfinished(entry)
 

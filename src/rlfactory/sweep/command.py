@@ -27,8 +27,15 @@ from rlfactory.sweep.jobs import (
     slug,
 )
 from rlfactory.sweep.launcher import HydraLauncher, require_launcher
-from rlfactory.sweep.pool import Pool, Runner, StopRequest, listening
-from rlfactory.sweep.process import cores, environment, launch_of
+from rlfactory.sweep.process import (
+    Pool,
+    Runner,
+    StopRequest,
+    cores,
+    environment,
+    launch_of,
+    listening,
+)
 from rlfactory.sweep.search import Search, search_of
 from rlfactory.sweep.sweep_file import SweepFile, file_of, read_sheet, sweeps
 from rlfactory.sweep.table import Column, Job, Table

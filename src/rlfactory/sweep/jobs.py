@@ -14,7 +14,7 @@ from rlfactory.config.problems import PlanError, Problem, closest, override_key,
 from rlfactory.config.words import normalise_words
 from rlfactory.sweep.sweep_file import Line, SweepFile, Words
 from rlfactory.sweep.table import Column, Job, Row
-from rlfactory.utils.typecheck import describe, matches
+from rlfactory.utils.types import describe, matches
 
 Axes = Mapping[str, Sequence[Any]]
 

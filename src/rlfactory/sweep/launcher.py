@@ -14,8 +14,7 @@ from rlfactory.config._hydra import CompositionError, run_with_hydra_launcher
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.sweep.arguments import LAUNCHERS, SweepArguments
 from rlfactory.sweep.folder import state_of
-from rlfactory.sweep.pool import StopRequest, SweepListener
-from rlfactory.sweep.process import JobCommand, run_here
+from rlfactory.sweep.process import JobCommand, StopRequest, SweepListener, run_here
 from rlfactory.utils.processes import signal_handlers
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from rlfactory.config.paths import packaged_folder
 from rlfactory.config.problems import PlanError, Problem, closest, unknown_key
 from rlfactory.sweep.claims import Claim, claim_problems
 from rlfactory.sweep.table import TableInfo, Task, nested
-from rlfactory.utils.typecheck import describe, matches
+from rlfactory.utils.types import describe, matches
 
 Node = Mapping[str, Any]
 Words = list[str]

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from rlfactory.config.evaluation_prompts import evaluation_draws
-from rlfactory.config.memory.device_memory import GIB, on_gpu
-from rlfactory.config.memory.devices import gpu_of
+from rlfactory.config.memory.devices import GIB, gpu_of, on_gpu
 from rlfactory.config.memory.sharding import processes_of
 from rlfactory.config.memory.suggestions import traits_of, with_changes
 from rlfactory.config.nfe import items_per_sample, update_items

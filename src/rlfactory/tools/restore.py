@@ -7,14 +7,13 @@ from typing import Any
 
 from rich.console import Console
 
-from rlfactory.config.memory.device_memory import is_out_of_memory
+from rlfactory.config.memory.devices import is_out_of_memory
 from rlfactory.config.memory.suggestions import explain_out_of_memory
 from rlfactory.model.weight_sets import REFERENCE
 from rlfactory.report.summary import means_table
 from rlfactory.run.checkpoint.checksums import DamagedError, verify
-from rlfactory.run.checkpoint.find import checkpoint_of, newest
+from rlfactory.run.checkpoint.find import best_step, checkpoint_of, newest
 from rlfactory.run.checkpoint.load import load_checkpoint, load_initial_weights
-from rlfactory.run.checkpoint.retention import best_step
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.inputs import with_inputs
 from rlfactory.train.build import Config, build

@@ -1,6 +1,9 @@
 """A run as a Python object: its metrics and scores, samples of its weights, export, resuming."""
 
+import base64
+import math
 from collections.abc import Mapping, Sequence
+from html import escape
 from inspect import signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,12 +14,13 @@ from rlfactory.config.live import LiveArguments
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.prompts.ops.chat import Message, as_prompt
 from rlfactory.prompts.ops.in_memory import with_prompts
+from rlfactory.report.sample_pairs import evaluated, main_score, samples_at
 from rlfactory.run.folder import RunFolder, Status
 from rlfactory.run.lock import require_free
 from rlfactory.run.metrics import read
 from rlfactory.run.scores import Scores
 from rlfactory.tools.extend import extended, write_iterations
-from rlfactory.utils.console import notebook_shell, show_html, silenced_notices
+from rlfactory.utils.console import notebook_shell, number, show_html, silenced_notices
 from rlfactory.utils.data_files import read_json
 from rlfactory.utils.live_objects import live_objects, references_in
 
@@ -233,7 +237,7 @@ class Run:
         return None if is_shown else self._html()
 
     def _html(self) -> str:
-        from rlfactory.tools.display import as_html
+        from rlfactory.tools.run import as_html
 
         return as_html(self.folder, self.before, self.after)
 
@@ -291,3 +295,49 @@ def as_list(samples: "GeneratedSamples") -> list[Any]:
     if samples.images is not None:
         return batch_to_pil(samples.images)
     return list(samples.texts or ())
+
+
+SHOWN = 8
+"""How many samples of a language model the table has."""
+
+
+def as_html(folder: RunFolder, before: Mapping[str, float], after: Mapping[str, float]) -> str:
+    """The path, the mean scores before and after training, the curves, and the newest grid of
+    samples or table of texts.
+    """
+    grids = sorted(folder.samples.glob("eval_*.png"))
+    parts = [f"<p><code>{escape(str(folder.path))}</code></p>", _scores(before, after)]
+    for picture in [folder.curves, *grids[-1:]]:
+        if picture.is_file():
+            data = base64.b64encode(picture.read_bytes()).decode("ascii")
+            source = f"data:image/png;base64,{data}"
+            parts.append(f'<img alt="{picture.stem}" style="max-width:100%" src="{source}">')
+    return "\n".join(part for part in [*parts, _texts(folder)] if part)
+
+
+def _scores(before: Mapping[str, float], after: Mapping[str, float]) -> str:
+    """A table of mean scores on the evaluation prompts; nothing where none was evaluated."""
+    rows = [
+        [name, number(before.get(name, math.nan)), number(score)] for name, score in after.items()
+    ]
+    return _table(["mean score", "before", "after"], rows)
+
+
+def _texts(folder: RunFolder) -> str:
+    """The first texts of the last evaluation, with the score that trains; nothing for images."""
+    main = main_score(folder)
+    samples = [s for i in evaluated(folder)[-1:] for s in samples_at(folder, i, main)]
+    rows = [[prompt, s.text, number(s.score)] for prompt, s in samples if s.text is not None]
+    return _table(["prompt", "completion", main], rows[:SHOWN])
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """An HTML table of texts, which are escaped; nothing without rows."""
+    lines = ["".join(f"<td{_STYLE}>{escape(cell)}</td>" for cell in row) for row in rows]
+    head = "".join(f"<th{_STYLE}>{escape(name)}</th>" for name in heads)
+    body = "".join(f"<tr>{line}</tr>" for line in [head, *lines])
+    return f"<table>{body}</table>" if rows else ""
+
+
+_STYLE = ' style="text-align:left;white-space:pre-wrap"'
+"""Notebooks align cells to the right and fold spaces, which are part of a completion."""

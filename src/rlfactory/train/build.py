@@ -17,7 +17,7 @@ from rlfactory.model.ema import EMASchedule
 from rlfactory.model.pipelines.embedding_cache import PromptCache
 from rlfactory.model.pipelines.noise_levels import noise_levels
 from rlfactory.model.pipelines.scheduler_config import timestep_notes
-from rlfactory.model.placement import network_on
+from rlfactory.model.precision import network_on
 from rlfactory.model.weight_sets import EMA, OLD, REFERENCE
 from rlfactory.optimizer.muon import hidden_matrices
 from rlfactory.prompts.base import Prompt, PromptError, Prompts
@@ -25,12 +25,11 @@ from rlfactory.prompts.ops.prompt_list import GivenPrompts
 from rlfactory.reward.base import Reward
 from rlfactory.run.loggers import Logger, NoLogger, Several
 from rlfactory.run.loggers.fault_tolerant import FaultTolerant
-from rlfactory.train.components import Components, NoProgress, TrainingBudget
+from rlfactory.train.components import Components, NoProgress, RunStop, TrainingBudget
 from rlfactory.train.evaluation.build import build_prompt_sets, check_prompts, policy_fraction
 from rlfactory.train.sampling.base import Advance
 from rlfactory.train.sampling.choose import build_sampler
 from rlfactory.train.scoring.build import build_rewards, build_scorer, reward_device
-from rlfactory.train.stopping import RunStop
 from rlfactory.utils.live_objects import is_reference, resolve
 
 Config = Mapping[str, Any]

@@ -63,11 +63,9 @@ class HealthMonitor(Listener):
         del self._history[KEPT:-KEPT]
 
     def after_iteration(self, iteration: Iteration) -> None:
-        """Check the metrics of an iteration."""
         self.observe(iteration.done, iteration.metrics)
 
     def after_evaluation(self, done: int, evaluation: Evaluation, metrics: Metrics) -> None:
-        """Check the loss of held-out rows."""
         del evaluation
         if "eval/loss/mean" in metrics:
             self.observe(done, metrics)

@@ -117,7 +117,6 @@ class FunctionListener(Listener):
         self.function = function
 
     def after_iteration(self, iteration: Iteration) -> None:
-        """Call it with the iteration."""
         self.function(iteration)
 
 
@@ -160,17 +159,14 @@ class MetricsRecorder(Listener):
         self.metrics, self.logger, self.folder = metrics, logger, folder
 
     def after_iteration(self, iteration: Iteration) -> None:
-        """Record the metrics of an iteration."""
         self._record(iteration.done, iteration.metrics)
         fault_point("after_iteration")
 
     def after_evaluation(self, done: int, evaluation: Evaluation, metrics: Metrics) -> None:
-        """Record the metrics of an evaluation."""
         del evaluation
         self._record(done, metrics)
 
     def after_training(self, summary: Summary) -> None:
-        """Close the loggers."""
         del summary
         self.logger.finish()
 
@@ -187,7 +183,6 @@ class ProgressDisplay(Listener):
         self.evaluated: Metrics = {}
 
     def after_iteration(self, iteration: Iteration) -> None:
-        """Show the metrics of an iteration."""
         metrics = self.evaluated | iteration.metrics
         self.progress.iteration(iteration.done - 1, metrics, self.reward_name)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from rlfactory.algo.advantage.formulas import group_index, group_std, group_sum, is_constant_group
-from rlfactory.algo.ops.rollout_correction import mismatch_metrics
+from rlfactory.algo.ops.token_surrogate import mismatch_metrics
 from rlfactory.reward.base import Samples
 from rlfactory.reward.repetition import repeated_share
 from rlfactory.rollout import Rollout

@@ -10,8 +10,8 @@ from typing import Any
 from rlfactory.hardware.base import Hardware
 from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Rollout
+from rlfactory.run.checkpoint.find import Best
 from rlfactory.run.checkpoint.load import explained_state, load_initial_weights
-from rlfactory.run.checkpoint.retention import Best
 from rlfactory.run.checkpoint.snapshot import AUTO_LIMIT, Snapshot, snapshot_bytes
 from rlfactory.run.disk_errors import DiskError
 from rlfactory.run.folder import RunFolder

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from rlfactory.utils.errors import UserError
-from rlfactory.utils.typecheck import describe, matches
+from rlfactory.utils.types import describe, matches
 
 LARGEST = 64 * 2**20
 """Bytes of the largest file of values that is read."""

@@ -1,8 +1,12 @@
-"""Annotated types for constructors: ranges that the plan checks."""
+"""Annotated types for constructors, ranges that the plan checks; whether a plain value is of a
+type, and types in words.
+"""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Annotated, Literal
+import math
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 
 @dataclass(frozen=True)
@@ -57,3 +61,99 @@ GPUName = Literal[
 Faults = Iterator[tuple[str, str, str]]
 """What a component's `validate(options, run)` yields, one for each fault: the option's name, what
 is wrong with it and what is allowed, and an override that is right (empty where there is none)."""
+
+
+_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+
+
+def matches(value: object, kind: Any) -> bool:
+    """Whether `value`, as read from YAML, is a `kind`. An int is a float; bool, NaN and infinity
+    are not.
+    """
+    origin, args = get_origin(kind), get_args(kind)
+    if kind is Any or kind is object:
+        return True
+    if origin is Annotated:
+        return matches(value, args[0]) and all(_inside(value, bound) for bound in args[1:])
+    if origin is Literal:
+        return any(value == option and type(value) is type(option) for option in args)
+    if origin in (Union, types.UnionType):
+        return any(matches(value, option) for option in args)
+    if kind is None or kind is type(None):
+        return value is None
+    if kind is TargetNode:
+        return isinstance(value, Mapping) and "_target_" in value
+    if origin in (list, tuple, Sequence):
+        item = args[0] if args else Any
+        return isinstance(value, list | tuple) and all(matches(v, item) for v in value)
+    if origin in (dict, Mapping) or kind is dict:
+        key, item = args or (Any, Any)
+        return isinstance(value, dict) and all(
+            matches(k, key) and matches(v, item) for k, v in value.items()
+        )
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool) and _finite(value)
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
+    return isinstance(value, kind)
+
+
+def literals(kind: Any) -> list[str]:
+    """The options of the `Literal`s in a `kind`."""
+    if get_origin(kind) is Literal:
+        return [str(option) for option in get_args(kind)]
+    if get_origin(kind) in (Union, types.UnionType, Annotated):
+        return [word for option in get_args(kind) for word in literals(option)]
+    return []
+
+
+def _finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an int too large for a float
+        return False
+
+
+def _inside(value: Any, bound: object) -> bool:
+    if not isinstance(bound, Interval):
+        return True
+    return (
+        (bound.ge is None or value >= bound.ge)
+        and (bound.gt is None or value > bound.gt)
+        and (bound.le is None or value <= bound.le)
+        and (bound.lt is None or value < bound.lt)
+    )
+
+
+def describe(kind: Any) -> str:
+    """What a `kind` allows, in words."""
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        bounds = [
+            text
+            for bound in args[1:]
+            if isinstance(bound, Interval)
+            for text in _bound_in_words(bound)
+        ]
+        return " ".join([describe(args[0]), *[" and ".join(bounds)]]).strip()
+    if origin is Literal:
+        return " | ".join(str(option) for option in args)
+    if origin in (Union, types.UnionType):
+        return " or ".join(describe(option) for option in args)
+    if kind is None or kind is type(None):
+        return "null"
+    if origin in (list, tuple, Sequence):
+        return f"a list, each {describe(args[0])}" if args else "a list"
+    if kind is TargetNode:
+        return "a mapping with a _target_"
+    if origin in (dict, Mapping) and args[1] is not Any:
+        return f"a mapping of {describe(args[0])}, each {describe(args[1])}"
+    if origin in (dict, Mapping) or kind is dict or is_dataclass(kind):
+        return "a mapping"
+    return _NAMES.get(kind, "anything")
+
+
+def _bound_in_words(bound: Interval) -> list[str]:
+    signs = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
+    limits = {f.name: getattr(bound, f.name) for f in fields(bound)}
+    return [f"{signs[name]} {limit:g}" for name, limit in limits.items() if limit is not None]

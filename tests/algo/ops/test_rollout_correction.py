@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlfactory.algo.ops.rollout_correction import mismatch_metrics, rollout_correction_weights
+from rlfactory.algo.ops.token_surrogate import mismatch_metrics, rollout_correction_weights
 from rlfactory.rollout import Tokens
 
 MASK = torch.tensor([[True, True, True], [True, False, False]])

@@ -210,7 +210,7 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "schedule.kind",
     ),
     (
-        checks.few_steps.require_sound_on_few_steps,
+        checks.sampling.require_sound_on_few_steps,
         {"distilled_to": 4},
         {"algo": {"requires": "forward_process"}},
         "algo",

@@ -8,8 +8,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from rlfactory.config.memory import images
-from rlfactory.config.memory.images import images_need, latent_area, text_tokens
+from rlfactory.config.memory import need
 from rlfactory.config.memory.model_parts import (
     LANGUAGE_MODEL,
     Activations,
@@ -18,6 +17,7 @@ from rlfactory.config.memory.model_parts import (
     parts_of,
     published,
 )
+from rlfactory.config.memory.need import images_need, latent_area, text_tokens
 from rlfactory.config.memory.suggestions import traits_of
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.model import memory
@@ -116,8 +116,8 @@ def test_other_architectures_are_not_known() -> None:
 
 
 def test_sizes_are_those_of_the_decoder() -> None:
-    assert images.LARGEST_TILE == memory.LARGEST_TILE
-    assert images.PIXELS_TOGETHER == loading.PIXELS_TOGETHER
+    assert need.LARGEST_TILE == memory.LARGEST_TILE
+    assert need.PIXELS_TOGETHER == loading.PIXELS_TOGETHER
 
 
 def test_a_picture_has_as_many_tokens_as_the_sample() -> None:

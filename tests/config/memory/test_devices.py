@@ -4,16 +4,21 @@ from typing import get_args
 
 import pytest
 
-from rlfactory.config.memory import device_memory, devices
-from rlfactory.config.memory.device_memory import available_memory, on_gpu
-from rlfactory.config.memory.devices import gpu_by_driver_name, gpu_models, gpu_of
+from rlfactory.config.memory import devices
+from rlfactory.config.memory.devices import (
+    available_memory,
+    gpu_by_driver_name,
+    gpu_models,
+    gpu_of,
+    on_gpu,
+)
 from rlfactory.hardware.environment import GPU
 from rlfactory.utils.types import GPUName
 
 
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (device_memory, devices):
+    for module in (devices, devices):
         monkeypatch.setattr(module, "visible_gpus", lambda: [])
 
 

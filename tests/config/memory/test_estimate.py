@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from rlfactory.config.memory import device_memory
-from rlfactory.config.memory.device_memory import GIB, available_memory, is_out_of_memory
+from rlfactory.config.memory import devices
+from rlfactory.config.memory.devices import GIB, available_memory, is_out_of_memory
 from rlfactory.config.memory.estimate import Estimate, estimate
 from rlfactory.config.memory.model_parts import count_parameters, parts_of
 from rlfactory.config.memory.suggestions import (
@@ -38,7 +38,7 @@ PLAIN = ["prompts=shapes", "reward=compressibility"]
 
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_memory, "visible_gpus", lambda: [])
+    monkeypatch.setattr(devices, "visible_gpus", lambda: [])
 
 
 def config(*words: str, **more: Any) -> Mapping[str, Any]:
@@ -301,11 +301,11 @@ def test_memory_is_asked_of_the_tool_that_knows(
         assert available_memory(given) == (8 * GIB, "the device")
         tool.write_text("#!/bin/sh\nexit 9\n")
         installed_gpus.cache_clear()
-        assert not device_memory.on_gpu({"hardware": {"device": "auto"}})
+        assert not devices.on_gpu({"hardware": {"device": "auto"}})
         assert available_memory({"hardware": {"device": "cuda"}}) == (None, "the GPU")
     finally:
         installed_gpus.cache_clear()
-    assert (device_memory._physical_memory() or 0) > GIB
+    assert (devices._physical_memory() or 0) > GIB
 
 
 def test_a_batch_that_is_halved_again_is_one_word() -> None:

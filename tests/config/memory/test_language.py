@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from rlfactory.config.memory.device_memory import GIB
+from rlfactory.config.memory.devices import GIB
 from rlfactory.config.memory.estimate import Estimate, estimate
+from rlfactory.config.memory.need import texts_need
 from rlfactory.config.memory.suggestions import options, traits_of, with_changes
-from rlfactory.config.memory.texts import texts_need
 from rlfactory.config.overrides import compose
 
 QWEN = 8_190_423_040  # matrices alone

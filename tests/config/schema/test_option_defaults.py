@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 from rlfactory.config._hydra import read_yaml
 from rlfactory.config.overrides import compose, plan_from_words
 from rlfactory.config.problems import PlanError
-from rlfactory.config.schema.option_defaults import with_defaults
+from rlfactory.config.schema.targets import with_defaults
 
 GUARD = "rlfactory.algo.grpo_guard.GRPOGuard"
 OPTIONS = ["clip_range", "per_time", "old_log_probs", "bias"]

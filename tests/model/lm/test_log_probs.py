@@ -7,7 +7,7 @@ import torch
 
 from rlfactory.dynamics.token import Token
 from rlfactory.model.causal_lm import CausalLM
-from rlfactory.model.lm.log_probs import response_log_prob
+from rlfactory.model.text_base import response_log_prob
 from rlfactory.rollout import Tokens
 
 

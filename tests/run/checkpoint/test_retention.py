@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlfactory.run.checkpoint.retention import BEST_FILE, Best, Retention, best_step, remove
+from rlfactory.run.checkpoint.find import BEST_FILE, Best, Retention, best_step, remove
 from rlfactory.run.scores import Scores
 from rlfactory.utils.data_files import FileError
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rlfactory.tools.export.portable import (
+from rlfactory.tools.export.base_model import (
     command_without_folders,
     forget_locations,
     without_folders,

@@ -5,8 +5,8 @@ from torch import nn
 from transformer_lens.model_bridge import TransformerBridge
 
 from rlfactory.model.causal_lm import CausalLM
+from rlfactory.tools.inspect.attribution import lens, likelier, mean_probabilities, most_changed
 from rlfactory.tools.inspect.hooked_model import Texts, read
-from rlfactory.tools.inspect.logit_lens import lens, likelier, mean_probabilities, most_changed
 
 
 def test_after_the_last_layer_it_is_the_models_own_word(

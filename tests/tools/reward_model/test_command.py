@@ -17,7 +17,7 @@ from rlfactory.reward.base import Samples
 from rlfactory.reward.reward_model import RewardModel
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.scores import Scores
-from rlfactory.tools.reward_model.pairs import read_pairs
+from rlfactory.tools.reward_model.training import read_pairs
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "examples" / "summaries.py"
 FEW = ["--epochs", "2", "--lr", "1e-3", "--batch", "16"]

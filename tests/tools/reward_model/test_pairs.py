@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rlfactory.prompts.base import PromptError
-from rlfactory.tools.reward_model.pairs import Pair, read_pairs, split_pairs
+from rlfactory.tools.reward_model.training import Pair, read_pairs, split_pairs
 
 
 def saved(folder: Path, *rows: dict[str, Any], name: str = "pairs.jsonl") -> Path:

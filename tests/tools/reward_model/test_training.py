@@ -7,9 +7,9 @@ import pytest
 import torch
 from transformers import AutoTokenizer, GPT2ForSequenceClassification
 
-from rlfactory.tools.reward_model.pairs import Pair
 from rlfactory.tools.reward_model.training import (
     EncodedPair,
+    Pair,
     RewardModelOptions,
     bradley_terry,
     encode_pair,

@@ -56,7 +56,7 @@ def serving() -> Iterator[Callable[..., str]]:
 
     def start(reward: Reward, token: str = "", **settings: Any) -> str:
         listener = socket.create_server(("127.0.0.1", 0))
-        server = make_server(reward, ServeSettings(**{"wait_ms": 0.0, **settings}), token)
+        server = make_server(reward, ServeSettings(**settings), token)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         running.append((server, thread))

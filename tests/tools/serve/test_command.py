@@ -111,8 +111,8 @@ def test_a_request_is_answered_before_the_server_stops(served, tmp_path):
         (["reward=remote"], "reward.url: has no value yet"),
         (["reward=length", "port=many"], "port: is 'many'; allowed is a whole number"),
         (["reward=length", "port=65536"], "port: is 65536"),
-        (["reward=length", "max_batch=0"], "max_batch: is 0"),
-        (["reward=length", "wait_ms=-1"], "wait_ms: is -1"),
+        (["reward=length", "queue=0"], "queue: is 0"),
+        (["reward=length", "timeout=-1"], "timeout: is -1"),
         (["reward=length", "seed=3"], "seed: is no setting of a server; allowed are host, port"),
         (["reward=length", "fast"], "fast: is no setting of a server"),
         (["reward=length", "memory_mb=1"], "memory_mb: is 1, and one request may take"),
@@ -161,7 +161,7 @@ def test_a_missing_package_is_named(refused, monkeypatch):
 
 
 def test_settings_and_overrides_are_told_apart():
-    words = ["reward=length", "port=9", "reward.target=3", "wait_ms=0.5", "trust=[x]"]
+    words = ["reward=length", "port=9", "reward.target=3", "timeout=0.5", "trust=[x]"]
     settings, overrides = read_settings(words)
-    assert (settings.port, settings.wait_ms, settings.host) == (9, 0.5, "127.0.0.1")
+    assert (settings.port, settings.timeout, settings.host) == (9, 0.5, "127.0.0.1")
     assert overrides == ["reward=length", "reward.target=3", "trust=[x]"]

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from rlfactory.run.checkpoint import save as save_module
-from rlfactory.run.checkpoint.find import newest
-from rlfactory.run.checkpoint.retention import Best
+from rlfactory.run.checkpoint.find import Best, newest
 from rlfactory.run.disk_errors import DiskError
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.train.checkpointing import manager as module

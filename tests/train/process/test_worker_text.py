@@ -9,8 +9,7 @@ import yaml
 from transformers import AutoModelForCausalLM
 
 from rlfactory.cli import app
-from rlfactory.run.checkpoint.find import newest
-from rlfactory.run.checkpoint.retention import best_step
+from rlfactory.run.checkpoint.find import best_step, newest
 from rlfactory.run.environment import read_environments
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.scores import Scores

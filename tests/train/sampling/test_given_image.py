@@ -16,7 +16,7 @@ from rlfactory.model.sd3 import SD3
 from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.prompts.file import read_prompts
 from rlfactory.prompts.ops.prompt_list import PromptList
-from rlfactory.train.sampling.given_image import GivenImageSampler
+from rlfactory.train.sampling.given import GivenImageSampler
 from rlfactory.utils.pytree import require
 
 FOLDER = Path(__file__).parents[2] / "data"

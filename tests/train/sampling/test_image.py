@@ -23,8 +23,8 @@ from rlfactory.train.sampling.base import computed_ahead
 from rlfactory.train.sampling.image import ImageSampler
 from rlfactory.train.sampling.trajectories import RolloutSpec
 from rlfactory.utils import rng
-from rlfactory.utils.batch_sizes import sampling_passes
 from rlfactory.utils.pytree import require
+from rlfactory.utils.sizes import sampling_passes
 
 PROMPTS = [Prompt("one", {}), Prompt("another", {})]
 GROUPS = torch.tensor([0, 0, 1, 1])

@@ -82,7 +82,6 @@ class PromptTracker(Advantage):
         return {prompt: list(rewards) for prompt, rewards in self._rewards.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the rewards of each prompt."""
         self._rewards = {
             prompt: deque(map(float, rewards), self.buffer_size)
             for prompt, rewards in state.items()

@@ -41,7 +41,6 @@ class StepAlgorithm(Algorithm[ImageModel, TrainingItems, Batch]):
     def training_items(
         self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int
     ) -> TrainingItems:
-        """One item for each transition."""
         del seed, iteration
         return transition_items(rollout, model)
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rlfactory.algo.advantage.formulas import group_index, group_mean, group_sum
-from rlfactory.utils.tree_sizes import kept_children
+from rlfactory.utils.sizes import kept_children
 
 Fusion = Literal["mean", "probability"]
 Width = Literal["none", "best_child", "extremes"]
@@ -68,7 +68,7 @@ def prune_width(scores: Tensor, node: Tensor, groups: Tensor, width: Width, shar
     """Width pruning: the edges that are learned from, `[B, T]`; all up to the last split are.
 
     `best_child` keeps the best leaves of each last split, `extremes` the best and the worst leaves
-    of a group, half of each; `tree_sizes.kept_children` says how many.
+    of a group, half of each; `sizes.kept_children` says how many.
 
     Args:
         scores: What leaves are ranked by, `[B]`.

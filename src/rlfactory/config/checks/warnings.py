@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from rlfactory.config.checks.base import Config, Traits, penalties
 from rlfactory.config.checks.chats import stop_notes, template_notes
-from rlfactory.config.checks.few_steps import few_step_notes
 from rlfactory.config.checks.prompt_files import known_rows
+from rlfactory.config.checks.sampling import few_step_notes
 from rlfactory.config.memory.model_parts import published_scheduler
 from rlfactory.model.pipelines.families import BY_TARGET
 from rlfactory.model.pipelines.local_models import folder_of

@@ -9,12 +9,10 @@ from dataclasses import dataclass
 
 from rlfactory.config.checks.base import Config, Traits
 from rlfactory.config.evaluation_prompts import evaluation_samples
-from rlfactory.config.memory.device_memory import GIB, on_gpu
-from rlfactory.config.memory.images import images_need
-from rlfactory.config.memory.need import Need
+from rlfactory.config.memory.devices import GIB, on_gpu
+from rlfactory.config.memory.need import Need, images_need, texts_need
 from rlfactory.config.memory.rewards import reward_networks
 from rlfactory.config.memory.sharding import BYTES, ShardedShares, shares_of
-from rlfactory.config.memory.texts import texts_need
 from rlfactory.config.nfe import update_items, weight_sets
 
 PROGRAM = 1.0 * GIB

@@ -6,7 +6,7 @@ from typing import Any
 
 from rlfactory.config.checks.base import Config, Traits
 from rlfactory.config.dotted_keys import merged
-from rlfactory.config.memory.device_memory import GIB, USABLE_FRACTION, available_memory
+from rlfactory.config.memory.devices import GIB, USABLE_FRACTION, available_memory
 from rlfactory.config.memory.estimate import Estimate, estimate
 from rlfactory.config.memory.sharding import processes_of
 from rlfactory.config.schema.root import COMPONENTS

@@ -16,9 +16,15 @@ from typing import Any
 import yaml
 
 from rlfactory.config.peers import computed
-from rlfactory.config.peers.commands import Options, PlainSafeLoader, of_shell
 from rlfactory.config.peers.importer import Importer, Translation, flat
-from rlfactory.config.peers.python_config import functions, of_script, read
+from rlfactory.config.peers.python_config import (
+    Options,
+    PlainSafeLoader,
+    functions,
+    of_script,
+    of_shell,
+    read,
+)
 from rlfactory.config.problems import PlanError, Problem, closest
 
 Content = Mapping[str, Any]

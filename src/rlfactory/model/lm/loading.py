@@ -26,7 +26,7 @@ from rlfactory.model.lm.trainable import is_lora, unwrapped
 from rlfactory.model.pipelines.hub import explained, no_bars
 from rlfactory.model.pipelines.local_models import resolve
 from rlfactory.model.pipelines.pipeline_parts import part_variant
-from rlfactory.model.placement import network_device
+from rlfactory.model.precision import network_device
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.live_objects import is_reference
 from rlfactory.utils.live_objects import resolve as live

@@ -23,8 +23,7 @@ from rlfactory.model.pipelines.local_models import (
     resolve,
 )
 from rlfactory.model.pipelines.pipeline_parts import left_out, variant_of
-from rlfactory.model.placement import network_device
-from rlfactory.model.precision import Precision
+from rlfactory.model.precision import Precision, network_device
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.live_objects import is_reference
 from rlfactory.utils.live_objects import resolve as live

@@ -171,7 +171,6 @@ class PromptList(Prompts):
         return [self.eval_prompts[i] for i in spread_indices(len(self.eval_prompts), count)]
 
     def leave_out(self, texts: Collection[str]) -> None:
-        """See the contract."""
         if not (kept := _without(self.prompts, texts)):
             raise PromptError("no prompt is left to train on")
         shared = self.eval_prompts is self.prompts

@@ -1,12 +1,22 @@
-"""The checkpoints of a run on disk: their names, and the newest undamaged one."""
+"""The checkpoints of a run on disk: their names, the newest undamaged one, the best, which stay."""
 
+import json
 import logging
+import math
 import re
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from rlfactory.run.atomic_write import remove_all
+from rlfactory.run.atomic_write import remove_all, write_text
 from rlfactory.run.checkpoint.checksums import DamagedError, verify
+from rlfactory.utils.data_files import read_json
+from rlfactory.utils.fault_injection import fault_point
+
+if TYPE_CHECKING:
+    from rlfactory.run.scores import Scores
 
 WEIGHTS_FILE, OPTIMIZER_FILE = "weights.safetensors", "optimizer.safetensors"
 STATE_FILE, SHARDS_FOLDER = "state.json", "shards"
@@ -66,3 +76,104 @@ def remove_unfinished(checkpoints: Path) -> None:
     """Remove checkpoints that were never finished; only the owner of a run may."""
     for folder in checkpoints.glob(".step_*"):
         remove_all(folder)
+
+
+BEST_FILE = "best.json"
+
+
+class _Content(TypedDict):
+    """What best.json holds, besides the score by its name."""
+
+    step: int
+
+
+@dataclass
+class Best:
+    """Tracks the step with the best evaluation mean of the score `main`, and writes best.json.
+
+    The best is the highest, or the lowest of a score of which the evaluation says so.
+
+    With `kl`, only steps whose KL divergence from the reference, in nats a token, is at most that.
+    """
+
+    checkpoints: Path
+    main: str
+    kl: float | None = None
+    score: float = -math.inf
+    step: int | None = None
+
+    def beaten_by(self, scores: "Scores") -> bool:
+        """Whether an evaluation is better than all before; NaN never is."""
+        too_far = self.kl is not None and scores.kl > self.kl
+        mean = scores.means()[self.main]
+        if self.step is not None and scores.better.get(self.main) == "lower":
+            return not too_far and mean < self.score
+        return not too_far and mean > self.score
+
+    def take(self, step: int, scores: "Scores") -> None:
+        """Make `step` the best one."""
+        self.step, self.score = step, scores.means()[self.main]
+
+    def write(self) -> None:
+        """Write the step to best.json if its checkpoint exists; else remove the file."""
+        path = self.checkpoints / BEST_FILE
+        if self.step is None or not checkpoint_of(self.checkpoints, self.step).is_dir():
+            path.unlink(missing_ok=True)
+            return
+        content = {"step": self.step, self.main: self.score}
+        write_text(path, json.dumps(content) + "\n")
+
+    def state_dict(self) -> dict[str, Any]:
+        """The step and its score."""
+        return {"step": self.step, "score": self.score}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        step, score = state["step"], state["score"]
+        self.step, self.score = None if step is None else int(step), float(score)
+
+
+def best_step(checkpoints: Path) -> int | None:
+    """The step in best.json; None where a run has kept no best checkpoint, FileError where it
+    can't be read.
+    """
+    remedy = "leave out --best, or remove it: the next checkpoint writes it again"
+    try:
+        return int(read_json(checkpoints / BEST_FILE, _Content, remedy=remedy)["step"])
+    except FileNotFoundError:
+        return None
+
+
+@dataclass(frozen=True)
+class Retention:
+    """Keeps the newest checkpoint, the best, every `keep_every`-th iteration's (0: none), and the
+    last `keep` (None: all) of the scheduled ones.
+    """
+
+    keep: int | None
+    keep_every: int
+
+    def staying(
+        self, steps: Collection[int], scheduled: Collection[int], best: int | None
+    ) -> set[int]:
+        """Of the `steps` that have a checkpoint, those that keep it."""
+        regular = sorted({*steps} & {*scheduled})
+        last = regular if self.keep is None else regular[-self.keep :]
+        marked = [s for s in steps if self.keep_every and s % self.keep_every == 0]
+        others = {best, max(steps, default=None)}
+        return {*last, *marked} | {step for step in steps if step in others}
+
+    def clear(self, checkpoints: Path, scheduled: Collection[int], best: int | None) -> None:
+        """Remove the others; damaged ones that were renamed stay."""
+        folders = all_checkpoints(checkpoints)
+        staying = self.staying(folders.keys(), scheduled, best)
+        for step in folders.keys() - staying:
+            remove(folders[step])
+
+
+def remove(folder: Path) -> None:
+    """Remove a checkpoint. It is renamed first: half of one must not look like a checkpoint."""
+    doomed = folder.with_name(f".{folder.name}.removed")
+    folder.rename(doomed)
+    fault_point("removing")
+    shutil.rmtree(doomed)

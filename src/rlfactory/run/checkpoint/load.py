@@ -26,8 +26,13 @@ from rlfactory.run.checkpoint.optimizer_state import (
     require_groups,
     require_moments,
 )
-from rlfactory.run.checkpoint.serialization import unflatten
-from rlfactory.run.checkpoint.tensor_files import Form, form_of, read_forms, read_tensors
+from rlfactory.run.checkpoint.serialization import (
+    Form,
+    form_of,
+    read_forms,
+    read_tensors,
+    unflatten,
+)
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.utils.data_files import FileError, read_json
 

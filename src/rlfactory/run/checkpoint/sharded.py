@@ -30,8 +30,7 @@ from rlfactory.model.base import ImageModel
 from rlfactory.model.text_base import TextModel
 from rlfactory.run.checkpoint.find import SHARDS_FOLDER
 from rlfactory.run.checkpoint.optimizer_state import parameter_names
-from rlfactory.run.checkpoint.serialization import copy_to_cpu
-from rlfactory.run.checkpoint.tensor_files import Form
+from rlfactory.run.checkpoint.serialization import Form, copy_to_cpu
 
 WEIGHTS, OPTIMIZER = "weights/", "optimizer/"
 """The beginnings of the names of tensors in the files."""

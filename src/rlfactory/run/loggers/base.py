@@ -159,7 +159,6 @@ class HostedRun(Logger):
         self._restarts = True
 
     def state_dict(self) -> dict[str, Any]:
-        """The run's id."""
         return {self.service: self.id}
 
     def start(self, run_dir: Path, config: Mapping[str, Any]) -> None:
@@ -174,7 +173,6 @@ class HostedRun(Logger):
         """Open the run of this id."""
 
     def images(self, iteration: int, name: str, path: Path, caption: str = "") -> None:
-        """Record an image at step `iteration`."""
         self.log(iteration, {name: self._package.Image(str(path), caption=caption or None)})
 
     def table(self, iteration: int, name: str, table: SampleTable) -> None:
@@ -183,7 +181,6 @@ class HostedRun(Logger):
         self.log(iteration, {name: self._package.Table(columns=table.heads, data=rows)})
 
     def finish(self) -> None:
-        """Close the run."""
         if self.run is not None:
             try:
                 self.close()

@@ -54,7 +54,6 @@ class FaultTolerant(Logger):
     log, images, table = _told("log"), _told("images"), _told("table")
 
     def start(self, run_dir: Path, config: Mapping[str, Any]) -> None:
-        """Start each logger."""
         for guarded in self._guarded:
             guarded.run_dir = run_dir
             guarded.tell("start", run_dir, config)
@@ -64,7 +63,6 @@ class FaultTolerant(Logger):
         return {k: v for guarded in self._guarded for k, v in guarded.state_dict().items()}
 
     def finish(self) -> None:
-        """Finish each logger, also after a failure."""
         for guarded in self._guarded:
             guarded.finish()
 

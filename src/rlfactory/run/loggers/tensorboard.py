@@ -40,7 +40,6 @@ class TensorBoard(Logger):
         self._writer.add_text("config", lines, 0)
 
     def log(self, iteration: int, values: Mapping[str, float]) -> None:
-        """Record scalars."""
         for name, value in values.items():
             self._writer.add_scalar(name, value, iteration)
 
@@ -58,7 +57,6 @@ class TensorBoard(Logger):
         self._writer.add_text(name, table.markdown(), iteration)
 
     def finish(self) -> None:
-        """Close the event file."""
         if self._writer is not None:
             writer, self._writer = self._writer, None
             writer.close()

@@ -29,7 +29,6 @@ class Trackio(HostedRun):
         self._last_step = -1
 
     def open(self, run_dir: Path, config: Mapping[str, Any]) -> None:
-        """Open the run of this id."""
         import trackio
         from huggingface_hub.constants import ENDPOINT
 

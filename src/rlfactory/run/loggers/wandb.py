@@ -35,7 +35,6 @@ class Wandb(HostedRun):
         self.project, self.mode, self.entity, self.tags = project, mode, entity, tags
 
     def open(self, run_dir: Path, config: Mapping[str, Any]) -> None:
-        """Open the run of this id."""
         import wandb
 
         self.run = wandb.init(
@@ -67,5 +66,4 @@ class Wandb(HostedRun):
         self.run.log({"iteration": iteration, **values}, step=iteration)
 
     def close(self) -> None:
-        """Close the run."""
         self.run.finish()

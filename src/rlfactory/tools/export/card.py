@@ -15,8 +15,7 @@ from rlfactory.report.summary import markdown_table, set_sections
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.loggers.base import logger_links
 from rlfactory.run.scores import Scores, read_sets, set_pairs
-from rlfactory.tools.export.base_model import BaseModel
-from rlfactory.tools.export.portable import command_without_folders, without_folders
+from rlfactory.tools.export.base_model import BaseModel, command_without_folders, without_folders
 from rlfactory.tools.export.snippet import Snippet
 from rlfactory.utils.data_files import read_shown
 

@@ -18,10 +18,9 @@ from rlfactory.model.pipelines.noise_levels import noise_levels
 from rlfactory.run.checkpoint.load import load_checkpoint
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.scores import Scores
-from rlfactory.tools.export.base_model import base_model
+from rlfactory.tools.export.base_model import base_model, forget_locations
 from rlfactory.tools.export.card import FULL, LORA, MERGED, ExportInfo, write_card
 from rlfactory.tools.export.lora_file import Style, write_lora_file
-from rlfactory.tools.export.portable import forget_locations
 from rlfactory.tools.export.snippet import (
     Snippet,
     Source,

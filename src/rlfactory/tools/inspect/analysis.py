@@ -18,12 +18,14 @@ from rlfactory.tools.inspect.attribution import (
     Attribution,
     Readout,
     attribute,
+    lens,
+    mean_probabilities,
+    most_changed,
     readout,
     require_complete,
     token_directions,
 )
 from rlfactory.tools.inspect.hooked_model import Texts, boot, streams, texts_of
-from rlfactory.tools.inspect.logit_lens import lens, mean_probabilities, most_changed
 from rlfactory.train.sampling.base import Sampler
 from rlfactory.utils.pytree import concat, index_rows, require
 

@@ -13,9 +13,8 @@ from rlfactory.prompts.base import Prompt
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.folder import RunFolder
 from rlfactory.tools.inspect.analysis import DirectionView, Survey
-from rlfactory.tools.inspect.attribution import Attribution, part_names
+from rlfactory.tools.inspect.attribution import Attribution, likelier, part_names
 from rlfactory.tools.inspect.hooked_model import token_name
-from rlfactory.tools.inspect.logit_lens import likelier
 from rlfactory.tools.inspect.texts import page, samples
 from rlfactory.tools.restore import located_config, restored_run
 from rlfactory.train.components import Components

@@ -15,9 +15,8 @@ from torch import Tensor
 
 from rlfactory.report.plot import STYLE, saved_figure
 from rlfactory.tools.inspect.analysis import DirectionView, Survey
-from rlfactory.tools.inspect.attribution import Attribution, part_names
+from rlfactory.tools.inspect.attribution import Attribution, likelier, part_names
 from rlfactory.tools.inspect.hooked_model import token_name
-from rlfactory.tools.inspect.logit_lens import likelier
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -21,13 +21,14 @@ from rlfactory.model.pipelines.hub import no_bars
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.checkpoint.find import newest
 from rlfactory.run.folder import RunFolder
-from rlfactory.tools.reward_model.pairs import read_pairs, split_pairs
 from rlfactory.tools.reward_model.training import (
     EncodedPair,
     RewardModelOptions,
     bradley_terry,
     encode_pair,
+    read_pairs,
     scores_of,
+    split_pairs,
     train,
 )
 from rlfactory.utils.console import print_error

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import hmac
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -14,8 +15,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
+from torch import Tensor
 
-from rlfactory.reward.base import Reward, Samples, declared_better
+from rlfactory.reward.base import Reward, Samples, declared_better, score_checked
 from rlfactory.reward.client.protocol import (
     PROTOCOL,
     ProtocolError,
@@ -24,9 +26,11 @@ from rlfactory.reward.client.protocol import (
     read_request,
     to_json,
 )
-from rlfactory.tools.serve.batcher import Batcher
 from rlfactory.tools.serve.limits import AnswerCache, MemoryLimit, Refusal
 from rlfactory.tools.serve.settings import BYTES_A_PIXEL, ServeSettings
+from rlfactory.utils.workers import WorkerThread
+
+log = logging.getLogger(__name__)
 
 READERS = 2
 """Threads that decode requests, while another one scores."""
@@ -35,7 +39,7 @@ LONGEST_KEY = 200
 
 
 class Service:
-    """The request handlers of a reward: decode, score in batches, cache answers."""
+    """The request handlers of a reward: decode, score one after the other, cache answers."""
 
     def __init__(self, reward: Reward, settings: ServeSettings) -> None:
         self.reward = reward
@@ -45,9 +49,8 @@ class Service:
         self.memory = MemoryLimit(settings.memory)
         self.answers = AnswerCache(settings.kept)
         self.readers = ThreadPoolExecutor(READERS, "readers")
-        self.batcher = Batcher(
-            reward, max_batch=settings.max_batch, wait=settings.wait_ms / 1000, queue=settings.queue
-        )
+        self.scorer = WorkerThread("rewards")  # one, since models are not thread-safe
+        self.waiting = 0
 
     async def health(self, request: Request) -> Response:
         """Describe the reward; further score names are known once samples were scored."""
@@ -97,9 +100,25 @@ class Service:
     async def _scored(self, body: bytes, hold: Callable[[int], None]) -> bytes:
         loop = asyncio.get_running_loop()
         samples = await loop.run_in_executor(self.readers, self._read, body, hold)
-        scores = await asyncio.wrap_future(self.batcher.submit(samples))
+        if self.waiting > self.settings.queue:
+            message = f"{self.settings.queue} requests are waiting already"
+            raise Refusal(503, message, retry_after=1)
+        self.waiting += 1
+        try:
+            scores = await asyncio.wrap_future(self.scorer.submit(lambda: self._scores(samples)))
+        finally:
+            self.waiting -= 1
         self.names |= dict.fromkeys(scores)
         return to_json(encode_scores(scores))
+
+    def _scores(self, samples: Samples) -> dict[str, Tensor]:
+        """What the reward gives; a Refusal if it raises."""
+        try:
+            return score_checked(self.reward, samples)
+        except BaseException as error:  # sys.exit() in a reward must not end the thread
+            log.error("the reward failed", exc_info=error)
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            raise Refusal(500, f"the reward raised {reason}") from error
 
     def _read(self, body: bytes, hold: Callable[[int], None]) -> Samples:
         """The samples of a body; a Refusal if it is malformed or too large."""
@@ -121,11 +140,11 @@ class Service:
 
     @asynccontextmanager
     async def running(self, app: Starlette) -> AsyncIterator[None]:
-        """The lifespan of the application; at its end, waiting requests are still scored."""
+        """The lifespan of the application, which ends once all requests are answered."""
         del app
         yield
         self.readers.shutdown(wait=False, cancel_futures=True)
-        await asyncio.to_thread(self.batcher.close, 5.0)
+        self.scorer.end()
 
 
 def application(reward: Reward, settings: ServeSettings, token: str) -> ASGIApp:

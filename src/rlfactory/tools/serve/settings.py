@@ -1,12 +1,11 @@
-"""The server's own settings: address, token, batching, limits."""
+"""The server's own settings: address, token, limits."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from rlfactory.config.problems import PlanError, Problem, override_key
-from rlfactory.utils.typecheck import describe, matches
-from rlfactory.utils.types import NonNegative, NonNegativeInt, Positive, PositiveInt
+from rlfactory.utils.types import NonNegativeInt, Positive, PositiveInt, describe, matches
 
 MIB = 2**20
 BYTES_A_PIXEL = 3
@@ -20,8 +19,6 @@ class ServeSettings:
         host: the address to listen on.
         port: 0 chooses a free one.
         token_env: the environment variable that holds the token.
-        max_batch: samples scored in one batch.
-        wait_ms: milliseconds that a request waits for others.
         queue: requests that may wait.
         max_body_mb: MiB of one request.
         max_samples: samples of one request.
@@ -35,8 +32,6 @@ class ServeSettings:
     host: str = "127.0.0.1"
     port: NonNegativeInt = 8000
     token_env: str = "RLFACTORY_SERVE_TOKEN"
-    max_batch: PositiveInt = 64
-    wait_ms: NonNegative = 5.0
     queue: PositiveInt = 256
     max_body_mb: Positive = 64.0
     max_samples: PositiveInt = 1024

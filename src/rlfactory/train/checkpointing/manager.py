@@ -12,8 +12,7 @@ from torch.optim import Optimizer
 from rlfactory.model.base import ImageModel
 from rlfactory.model.text_base import TextModel
 from rlfactory.run.atomic_write import flush
-from rlfactory.run.checkpoint.find import checkpoint_of
-from rlfactory.run.checkpoint.retention import Best, Retention
+from rlfactory.run.checkpoint.find import Best, Retention, checkpoint_of
 from rlfactory.run.checkpoint.save import begin_checkpoint, begin_part, checkpoint_bytes
 from rlfactory.run.disk_errors import explain_disk_errors
 from rlfactory.run.folder import RunFolder, enough_space

@@ -10,8 +10,8 @@ from typing import Any
 
 from rlfactory.hardware.base import Hardware
 from rlfactory.run.checkpoint.checksums import digest
-from rlfactory.run.checkpoint.numerics import KEY, numerics
 from rlfactory.run.checkpoint.snapshot import Snapshot
+from rlfactory.run.environment import NUMERICS, numerics
 from rlfactory.train.checkpointing.manager import CheckpointManager
 from rlfactory.train.components import Metrics
 from rlfactory.train.evaluation.evaluator import Evaluation
@@ -83,7 +83,7 @@ class Savepoint:
             "step": self.done,
             "config": digest(config),
             "world_size": hardware.world_size,
-            KEY: numerics(hardware.device, config, hardware.world_size),
+            NUMERICS: numerics(hardware.device, config, hardware.world_size),
         }
         self.manager.save(self.done, self.state, about)
 

@@ -24,8 +24,8 @@ from rlfactory.train.evaluation.held_out_loss import GivenEvaluation
 from rlfactory.train.metrics import diversity, require_scored
 from rlfactory.train.sampling.base import Sampler
 from rlfactory.train.scoring.async_scorer import Scorer
-from rlfactory.utils.batch_sizes import DIVERSITY_PROMPTS, DIVERSITY_SAMPLES
 from rlfactory.utils.pytree import index_rows
+from rlfactory.utils.sizes import DIVERSITY_PROMPTS, DIVERSITY_SAMPLES
 
 EVALUATION_SUFFIX = "_evaluation"
 """The suffix of an evaluation reward's score where the training reward has one of the same name."""

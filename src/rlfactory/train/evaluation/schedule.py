@@ -123,7 +123,6 @@ class EvaluationReporter(Listener):
                 log_samples(self.logger, done, path, name)
 
     def after_preview(self, done: int, samples: GeneratedSamples) -> None:
-        """Keep the samples for the strip."""
         self.files.gallery.record_preview(done, samples)
 
     def after_training(self, summary: Summary) -> None:
@@ -158,7 +157,6 @@ class EvaluationSchedule(Listener):
         self.last_evaluated = -1
 
     def after_iteration(self, iteration: Iteration) -> None:
-        """Evaluate if it is due; after the last iteration the run evaluates anyway."""
         if not iteration.is_last:
             self.evaluate_if_due(iteration.done)
 

@@ -22,10 +22,10 @@ from rlfactory.run.lock import owned
 from rlfactory.run.log_file import attach_log
 from rlfactory.train.build import Config, build_hardware
 from rlfactory.train.listeners import Listener
+from rlfactory.train.process.begun_code import untrusted_code
 from rlfactory.train.process.ranks import as_peer_lost, logs_of, require_same_config
 from rlfactory.train.process.run_arguments import RunArguments
 from rlfactory.train.process.signals import Stop
-from rlfactory.train.process.signed_run import untrusted_code
 from rlfactory.train.session import Session
 from rlfactory.utils.console import print_error, print_status
 from rlfactory.utils.errors import UserError, explained
@@ -188,7 +188,7 @@ def _train_or_report(
             folder.set_status("failed")
         log.exception("the run failed")
         # what plans memory is needed by a failed run alone
-        from rlfactory.config.memory.device_memory import is_out_of_memory
+        from rlfactory.config.memory.devices import is_out_of_memory
 
         if is_out_of_memory(error):
             from rlfactory.config.memory.suggestions import explain_out_of_memory

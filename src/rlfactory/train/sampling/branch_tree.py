@@ -19,7 +19,7 @@ from rlfactory.train.sampling.trajectories import (
     transition,
 )
 from rlfactory.utils.pytree import index_rows, row_chunks, to_device
-from rlfactory.utils.tree_sizes import branching_factor
+from rlfactory.utils.sizes import branching_factor
 
 
 @torch.no_grad()

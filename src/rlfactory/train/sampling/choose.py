@@ -71,7 +71,7 @@ def build_sampler(
         "advance": advance,
     }
     if algo.samples_from == "data":
-        from rlfactory.train.sampling.given_image import GivenImageSampler
+        from rlfactory.train.sampling.given import GivenImageSampler
 
         return GivenImageSampler(
             model,

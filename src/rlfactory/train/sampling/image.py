@@ -25,8 +25,8 @@ from rlfactory.train.sampling.trajectories import (
     sample_stochastic,
 )
 from rlfactory.utils import rng
-from rlfactory.utils.batch_sizes import samples_per_start, samples_together
 from rlfactory.utils.pytree import index_rows, row_chunks, row_numbers, to_device
+from rlfactory.utils.sizes import samples_per_start, samples_together
 
 
 @dataclass(eq=False)
@@ -181,7 +181,6 @@ class ImageSampler(Sampler):
     def draw(
         self, prompts: Sequence[str], *, seed: int, stream: str, rows: Tensor | None = None
     ) -> GeneratedSamples:
-        """Draw images by the ODE."""
         images = []
         selected = row_numbers(len(prompts), rows)
         self.model.encode_ahead([prompts[i] for i in selected.tolist()])

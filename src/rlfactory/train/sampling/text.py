@@ -7,8 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from rlfactory.dynamics.token import Token
-from rlfactory.model.lm.log_probs import response_log_prob
-from rlfactory.model.text_base import TextModel
+from rlfactory.model.text_base import TextModel, response_log_prob
 from rlfactory.model.weight_sets import REFERENCE
 from rlfactory.prompts.base import Prompt
 from rlfactory.rollout import GeneratedSamples, Tokens

@@ -100,11 +100,9 @@ class FrameMean(Reward):
         self.best_score = reward.best_score  # type: ignore[misc]
 
     def check_prompts(self, prompts: Iterable[Prompt]) -> None:
-        """Check what the image reward requires."""
         self.reward.check_prompts(prompts)
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
-        """Scores `[B]`."""
         videos = require_videos(samples)
         chosen = evenly_spaced(videos.shape[1], self.frames)
         count = len(chosen)
@@ -118,9 +116,7 @@ class FrameMean(Reward):
         return {name: values.view(-1, count).nanmean(1) for name, values in scores.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """The image reward's."""
         return self.reward.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the image reward's."""
         self.reward.load_state_dict(state)

@@ -59,7 +59,6 @@ class SubprocessReward(Reward):
             setattr(self, name, value)
 
     def check_prompts(self, prompts: Iterable[Prompt]) -> None:
-        """Have one process check the prompts, as the reward requires."""
         self._workers[0].check_prompts([*prompts])
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
