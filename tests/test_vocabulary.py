@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FORMER = {"CHANGELOG.md"}
+FORMER = {
+    *("CHANGELOG.md", "src/rlfactory/config/compat.py", "tests/config/test_compat.py"),
+    *("tests/data/old_run/config.yaml", "tests/data/old_targets.txt"),
+}
 """Where former names are listed."""
 
 MODULES = re.findall(

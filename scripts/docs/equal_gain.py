@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from hacking_runs import Point, Run
 
-from rlfactory.report.hierarchical import MeanDifference
 from rlfactory.report.plot import COLORS, saved_figure
 from rlfactory.report.statistics import MIN_RUNS, mean_interval
-from rlfactory.report.verdicts import MIN_SEEDS, greater, holm, verdict
+from rlfactory.report.verdicts import MIN_SEEDS, MeanDifference, greater, holm, verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -273,7 +273,9 @@ def _iterations(words: Sequence[str], until: int | None, former: int) -> int:
 
 
 def require_run(run: Path) -> Mapping[str, Any]:
-    """A run folder's configuration; PlanError if it has none that can be used."""
+    """A run folder's configuration, upgraded to this version; PlanError if it has none that can be
+    used.
+    """
     from rlfactory.config.compat import with_defaults
     from rlfactory.config.frozen_file import frozen_file_problems, read_frozen
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rlfactory.config.compat import upgrade
 from rlfactory.config.memory.model_parts import LLAMA_LIKE, NETWORKS, shapes
 from rlfactory.model.pipelines.adapter_files import (
     AdapterFileError,
@@ -46,7 +47,7 @@ def model_of(run: Path) -> Mapping[str, Any] | None:
         content = read_yaml(run / "config.yaml")
     except (FileError, FileNotFoundError):
         return None
-    model = content.get("model") if isinstance(content, dict) else None
+    model = upgrade(content).get("model") if isinstance(content, dict) else None
     return model if isinstance(model, Mapping) else None
 
 

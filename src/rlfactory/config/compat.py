@@ -1,7 +1,8 @@
-"""Frozen configurations of other versions: missing keys, and import paths that are not allowed.
+"""Frozen configurations of other versions: moved targets, removed keys, missing keys, safety.
 
-A run folder keeps the `config.yaml` it began with. `with_defaults` adds keys that came later and
-change no result, and `check_frozen` says what is missing or may not be imported.
+A run folder keeps the `config.yaml` it began with. `upgrade` rewrites what this version has moved
+or removed, `with_defaults` adds keys that came later and change no result, and `check_frozen` says
+what can't be read or may not be imported. Readers call `upgrade` first.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,73 @@ from rlfactory.config.schema.signature import parameters_of
 from rlfactory.config.schema.targets import is_allowed, trusted_by
 
 Config = Mapping[str, Any]
+RENAMED = {
+    "rlfactory.advantage": "rlfactory.algo.advantage",
+    "rlfactory.dynamics.window.Fixed": "rlfactory.dynamics.window.FixedSteps",
+    "rlfactory.reward.geneval_reward": "rlfactory.reward.geneval",
+}
+"""Import paths, or beginnings of import paths, that moved: old to new."""
+
+REMOVED = {
+    "rlfactory.hardware.deepspeed": (
+        "to resume this run, type its command again with hardware=fsdp2 and --force: checkpoints"
+        " load under any hardware"
+    )
+}
+"""Import paths, or beginnings of import paths, that are gone: what to use instead."""
+
+REMOVED_KEYS = ("checkpoint.on_error", "checkpoint.patience")
+"""Keys that changed no result and are gone; they are dropped from older configurations."""
+
+
+LATER_KEYS: Config = {
+    "engine": {"_target_": "rlfactory.engine.own.Own"},
+    "eval_sets": {"of": [], "parts": {}, "rewards": {}, "counts": {}},
+    "evaluation": {"noises": 1, "seed": None, "policy_fraction": 1.0},
+    "learning_rate": {"schedule": "linear", "lora": 1e-4, "full": 1e-4, "head": 1e-4},
+    "reference_from": "base",
+    "resample": 0,
+    "scoring": {"frames": 4},
+    "tree": {"splits": [], "noise_scale": 1.0},
+}
+"""Keys that came later, with the values at which they change no result."""
+
+FORMERLY_CUT = ("rlfactory.algo.sft.SFT", "rlfactory.algo.dpo.DPO")
+"""Algorithms whose completions `dynamics.length` cut, before `algo.length` came."""
+
+FORMER_SNAPSHOT = (True, "auto")
+"""The default of `checkpoint.snapshot` in older configurations, and the one of this version."""
+
+
+def upgrade(frozen: Config) -> dict[str, Any]:
+    """A configuration with moved targets under their new paths, with the keys that came later and
+    without removed keys.
+    """
+    upgraded: dict[str, Any] = _with_new_paths(_merged(LATER_KEYS, frozen))
+    for key in REMOVED_KEYS:
+        group, _, name = key.partition(".")
+        if isinstance(node := upgraded.get(group), dict):
+            upgraded[group] = {other: value for other, value in node.items() if other != name}
+    if isinstance(node := upgraded.get("dynamics"), dict) and node.get("log_prob_of") == "sampled":
+        # it is `full` where nothing is truncated; a stop text was a token
+        upgraded["dynamics"] = {"stop_match": "token", **node, "log_prob_of": "full"}
+    algo, dynamics = upgraded.get("algo"), upgraded.get("dynamics")
+    if isinstance(algo, dict) and algo.get("_target_") in FORMERLY_CUT and "length" not in algo:
+        length = dynamics.get("length") if isinstance(dynamics, dict) else None
+        upgraded["algo"] = {**algo, "length": length}
+    return upgraded
+
+
+def new_path(target: str) -> str | None:
+    """Where a target that moved is now; None for one that did not move."""
+    old = _entry(target, RENAMED)
+    return None if old is None else RENAMED[old] + target.removeprefix(old)
+
+
+def removal_note(target: str) -> str | None:
+    """What to use instead of a target that was removed; None for any other."""
+    old = _entry(target, REMOVED)
+    return None if old is None else REMOVED[old]
 
 
 def with_defaults(frozen: Config) -> dict[str, Any]:
@@ -31,12 +99,18 @@ def with_defaults(frozen: Config) -> dict[str, Any]:
 
 
 def with_new_keys(frozen: Config, current: Config) -> dict[str, Any]:
-    """A configuration with the keys of its components that came later.
+    """A configuration with the keys of its components that came later, and the default of
+    `checkpoint.snapshot` that has changed since, which changes no result.
 
     Added are those that `current` sets, with the constructor's default, which is what a component
     without the key does.
     """
     filled = dict(frozen)
+    options, now = frozen.get("checkpoint"), current.get("checkpoint")
+    if isinstance(options, Mapping) and isinstance(now, Mapping):
+        pair = (options.get("snapshot"), now.get("snapshot"))
+        if pair == FORMER_SNAPSHOT:
+            filled["checkpoint"] = {**options, "snapshot": now["snapshot"]}
     for group in COMPONENTS:
         node, other = frozen.get(group), current.get(group)
         if not isinstance(node, Mapping) or not isinstance(other, Mapping):
@@ -58,15 +132,17 @@ def missing_keys(frozen: Config) -> list[str]:
 
 
 def check_frozen(frozen: Config) -> list[Problem]:
-    """Problems of a frozen configuration: targets that may not be imported, and missing keys that
-    change results.
+    """Problems of a frozen, upgraded configuration: targets that may not be imported or were
+    removed, and missing keys that change results.
     """
     trusted = trusted_by(frozen)
-    refused = [
-        Problem(key, f"{target} lies outside the packages that may be named here")
-        for key, target in _targets(frozen, "")
-        if not is_allowed(target, trusted)
-    ]
+    refused = []
+    for key, target in _targets(frozen, ""):
+        if note := removal_note(target):
+            refused.append(Problem(key, f"{target} was removed; {note}"))
+        elif not is_allowed(target, trusted):
+            message = f"{target} lies outside the packages that may be named here"
+            refused.append(Problem(key, message))
     missing = [
         *_missing_root_keys(with_defaults(frozen), RootConfig, ""),
         *_missing_component_keys(frozen),
@@ -78,6 +154,25 @@ def check_frozen(frozen: Config) -> list[Problem]:
         " rlfactory; resume it with that version, or start a new run"
     )
     return [*refused, Problem(missing[0], message)]
+
+
+def _entry(target: str, table: Mapping[str, str]) -> str | None:
+    """The entry of a table that a target is or lies below."""
+    return next((old for old in table if f"{target}.".startswith(f"{old}.")), None)
+
+
+def _with_new_paths(value: Any) -> Any:
+    """A value with every `_target_` inside it under its new path."""
+    if isinstance(value, list):
+        return [_with_new_paths(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    return {
+        name: (new_path(item) or item)
+        if name == "_target_" and isinstance(item, str)
+        else _with_new_paths(item)
+        for name, item in value.items()
+    }
 
 
 def _missing_root_keys(values: Config, schema: Any, prefix: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The frozen configuration of a run folder: read with limits, and checked by itself.
+"""The frozen configuration of a run folder: read with limits, upgraded, and checked by itself.
 
 It may be damaged, edited by hand, or somebody else's. What it may name and of which type each value
 is are checked before anything is built from it, as those of a command are.
@@ -10,7 +10,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from rlfactory.config.compat import check_frozen, with_defaults
+from rlfactory.config.compat import check_frozen, upgrade, with_defaults
 from rlfactory.config.problems import Problem
 from rlfactory.config.schema.root import COMPONENTS, RootConfig
 from rlfactory.config.schema_problems import all_node_problems, root_problems
@@ -23,7 +23,7 @@ LARGEST_SEED = 2**63 - 1
 
 
 def read_frozen(path: Path) -> dict[str, Any]:
-    """The configuration in a file, not checked.
+    """The configuration in a file, upgraded to this version; not checked.
 
     Raises:
         FileNotFoundError: there is none.
@@ -34,7 +34,7 @@ def read_frozen(path: Path) -> dict[str, Any]:
         raise FileError(path, "holds no configuration", REMEDY)
     if problem := mismatch(content.get(CHOICES) or {}, dict[str, str], CHOICES):
         raise FileError(path, problem, REMEDY)
-    return content
+    return upgrade(content)
 
 
 def try_frozen(path: Path) -> dict[str, Any] | None:
@@ -45,7 +45,7 @@ def try_frozen(path: Path) -> dict[str, Any] | None:
 
 
 def frozen_file_problems(frozen: Config) -> list[Problem]:
-    """The problems of a frozen configuration: what it names, what it lacks, and values of a
+    """The problems of an upgraded configuration: what it names, what it lacks, and values of a
     wrong type. Keys that only other versions know are none.
     """
     if problems := check_frozen(frozen):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from rlfactory.config.compat import new_path, removal_note
 from rlfactory.config.problems import Problem, closest, unknown_key, untaken_key
 from rlfactory.config.schema.root import COMPONENTS, GROUPS, RootConfig
 from rlfactory.config.schema.signature import Signature, read_signature
@@ -116,6 +117,12 @@ def node_problems(
         if isinstance(node, Mapping) and key in node:
             message += f"; a file that says {key}: begins with # @package _global_"
         yield Problem(key, message, f"rlfactory list {key}" if key in GROUPS else "")
+        return
+    if moved := new_path(target):
+        yield Problem(f"{key}._target_", f"{target} is now {moved}; write that path instead")
+        return
+    if note := removal_note(target):
+        yield Problem(f"{key}._target_", f"{target} was removed; {note}")
         return
     if not is_allowed(target, trusted_by(config)):
         yield _untrusted_target(f"{key}._target_", target, trusted_by(config))

@@ -13,6 +13,7 @@ import torch
 import yaml
 from torch import Tensor
 
+from rlfactory.config.compat import upgrade
 from rlfactory.config.diff import differences, format_diff
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.checkpoint.checksums import MANIFEST_FILE, DamagedError, read_manifest
@@ -77,7 +78,7 @@ def config_differences(folder: RunFolder, config: Config, stretch: "Stretch") ->
     """How config.yaml differs from the configuration that the checkpoints were made with."""
     steps = [step for step in (stretch.begin, stretch.end) if step]
     for step in steps if stretch.has_end else steps[:-1]:
-        saved = load_state(checkpoint_of(folder.checkpoints, step))["config"]
+        saved = upgrade(load_state(checkpoint_of(folder.checkpoints, step))["config"])
         # an extended run has more iterations than its checkpoints say
         if changed := [c for c in differences(saved, config) if c[0] != "iterations"]:
             yield f"config.yaml is not that of step_{step:06d}: {format_diff(changed)}"

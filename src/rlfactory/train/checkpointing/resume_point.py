@@ -12,6 +12,7 @@ from typing import Any, NotRequired, TypedDict
 
 import torch
 
+from rlfactory.config.compat import upgrade
 from rlfactory.config.diff import differences, format_diff
 from rlfactory.hardware.base import Hardware
 from rlfactory.model.base import ImageModel
@@ -99,6 +100,7 @@ def find_resume_point(
     state = load_state(checkpoint)
     with explained_state(checkpoint):
         _require_state(state, checkpoint)
+        state["config"] = upgrade(state["config"])
     changes = differences(state["config"], config)
     if config["learning_rate"]["final_scale"] == 1:
         # a longer run goes through the same states; with a decay it has other learning rates
