@@ -11,7 +11,7 @@ from diffusers import FluxTransformer2DModel
 from torch import Tensor, nn
 
 from rlfactory.model.lora import ATTENTION_PROJECTIONS, Lora
-from rlfactory.model.memory import keep_halves
+from rlfactory.model.saved_activations import keep_halves
 
 
 def network(*, keeps: bool, checkpointing: bool = False) -> FluxTransformer2DModel:

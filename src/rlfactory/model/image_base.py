@@ -21,7 +21,7 @@ from torch import Tensor
 from rlfactory.model.base import ImageModel
 from rlfactory.model.export_state import with_values
 from rlfactory.model.lora import Init, Lora, merge_adapters
-from rlfactory.model.memory import Memory, keep_halves
+from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.embedding_cache import IN_MEMORY, PromptCache, TextEmbeddings
 from rlfactory.model.pipelines.hub import no_bars
 from rlfactory.model.pipelines.loading import (
@@ -32,6 +32,7 @@ from rlfactory.model.pipelines.loading import (
 )
 from rlfactory.model.pipelines.text_encoders import Read, open_pipeline, prompt_reader, report_cut
 from rlfactory.model.precision import Precision
+from rlfactory.model.saved_activations import keep_halves
 from rlfactory.model.weight_sets import WeightSets
 from rlfactory.prompts.ops.pictured import mismatch
 from rlfactory.rollout import Condition
