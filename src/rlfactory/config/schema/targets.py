@@ -175,7 +175,6 @@ def _runtime_arguments(target: Any, available: Mapping[str, object]) -> dict[str
     return {name: value for name, value in available.items() if name in names}
 
 
-
 def with_defaults(content: dict[str, Any], group: str) -> dict[str, Any]:
     """The content of a file of a `group`, with all options of its component, in their order.
 
