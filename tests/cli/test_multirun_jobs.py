@@ -3,7 +3,8 @@
 import pytest
 
 from rlfactory.cli.multirun import LONGEST_NAME, job_names, job_words, planned_jobs
-from rlfactory.config.problems import PlanError, fixed_command
+from rlfactory.cli.suggestions import working_command
+from rlfactory.config.problems import PlanError
 
 
 def test_jobs_are_every_combination_and_names_have_what_varies() -> None:
@@ -74,7 +75,7 @@ def test_a_suggestion_keeps_the_multirun() -> None:
     with pytest.raises(PlanError) as refused:
         planned_jobs(words[2:])
     fixed = "rlfactory check -m seed=1,2 optimizer.lr=1e-4"
-    assert fixed_command(refused.value.problems, words) == fixed
+    assert working_command(refused.value.problems, words) == fixed
     with pytest.raises(PlanError) as refused:
         planned_jobs(["algo=grpo,ppo", "lr=1e-4"])
-    assert fixed_command(refused.value.problems, ["-m", "algo=grpo,ppo", "lr=1e-4"]) == ""
+    assert working_command(refused.value.problems, ["-m", "algo=grpo,ppo", "lr=1e-4"]) is None

@@ -104,6 +104,9 @@ def test_a_tiny_form_decides(name: str) -> None:
     assert isinstance(sheet.seeds, dict)
     assert len(sheet.seeds["tiny"]) >= 5
     words = sheet.sizes["tiny"]
-    assert "evaluation.prompts=256" in words
+    if "prompts=digits" in words:  # ten prompts, each of which is drawn ten times
+        assert "evaluation.noises=10" in words
+    else:
+        assert "evaluation.prompts=256" in words
     if "prompts=shapes" in words:
         assert {"evaluation.seed=1000", "evaluation.noises=2"} <= {*words}

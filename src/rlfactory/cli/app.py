@@ -48,7 +48,10 @@ def main() -> None:
         sys.stdout.flush()
     except PlanError as error:
         if not is_quiet(sys.argv):
-            print(printable(report(error.problems, sys.argv[1:])), file=sys.stderr)
+            from rlfactory.cli.suggestions import working_command
+
+            command = working_command(error.problems, sys.argv[1:])
+            print(printable(report(error.problems, sys.argv[1:], command)), file=sys.stderr)
         code = 2
     except UserError as error:
         if not is_quiet(sys.argv):

@@ -1,6 +1,5 @@
 """Problems of a configuration, one entry a fault, so that all are reported at once."""
 
-import re
 import shlex
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -45,40 +44,27 @@ class PlanError(UserError, ValueError):
         super().__init__("\n".join(told))
 
 
-def report(problems: Iterable[Problem], typed: Sequence[str]) -> str:
-    """The problems for a terminal, and what to type: one command where each has a fix.
+def report(problems: Iterable[Problem], typed: Sequence[str], command: str | None = None) -> str:
+    """The problems for a terminal, and what to type.
 
     Args:
         problems: what is wrong.
         typed: the words of the command.
+        command: one that was found to fix them all, empty if none was found; None if none was
+            searched, so that each problem has its own.
     """
     problems = list(problems)
     faulty = {problem.key for problem in problems}
-    command = "" if len(problems) == 1 else fixed_command(problems, typed)
     lines = []
     for problem in problems:
         lines += [f"error: {problem}"]
-        own = "" if command else fix_command(problem, typed, faulty)
+        own = fix_command(problem, typed, faulty) if command is None else ""
         is_own = problem.instead is None and problem.fix.startswith("rlfactory")
         if own and (len(problems) == 1 or is_own):
             lines += [f"    try: {own}"]
         elif own and (words := problem.instead or (problem.fix,)):  # no whole command yet
             lines += [f"    instead: {shlex.join(words)}"]
     return "\n".join([*lines, *([f"    try: {command}"] if command else [])])
-
-
-def fixed_command(problems: Sequence[Problem], typed: Sequence[str]) -> str:
-    """The typed command with each faulty override replaced; empty where a problem has no fix."""
-    fixed, done = list(typed), set[str]()
-    for problem in problems:
-        if problem.instead is None and problem.fix.partition("=")[0] in done:
-            continue  # two rules that ask for the same
-        new = fixed_words(problem, fixed)
-        if new is None:
-            return ""
-        fixed = new
-        done |= {override_key(word) for word in problem.instead or (problem.fix,)}
-    return f"rlfactory {shlex.join(fixed)}"
 
 
 EXPLAIN = "rlfactory explain "
@@ -97,8 +83,6 @@ def fix_command(problem: Problem, typed: Sequence[str], faulty: Collection[str] 
     if problem.instead is None and (not problem.fix or problem.fix.startswith("rlfactory")):
         choices = [w for w in typed if override_key(w) in CHOSEN and override_key(w) not in faulty]
         is_plain = problem.fix.startswith(EXPLAIN) and "=" not in problem.fix
-        if typed[:1] in (["check"], ["estimate"]) and re.match(r"rlfactory (-m|\S+=)", problem.fix):
-            return problem.fix.replace("rlfactory", f"rlfactory {typed[0]}", 1)
         return " ".join([problem.fix, *map(shlex.quote, choices if is_plain else [])])
     words = fixed_words(problem, typed)
     return "" if words is None else f"rlfactory {shlex.join(words)}"

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from rlfactory.cli.suggestions import working_command
 from rlfactory.config.dotted_keys import leaves
 from rlfactory.config.overrides import compose
 from rlfactory.config.peers.names import Name, find, rows_of, tables
 from rlfactory.config.plan import Plan, make_plan
-from rlfactory.config.problems import fix_command, fixed_command, override_key
+from rlfactory.config.problems import fix_command, override_key
 from rlfactory.config.words import normalise_words
 
 TYPED = [
@@ -183,7 +184,7 @@ def suggested(word: str, beside: str = "") -> tuple[list[str], str]:
     problem = next(problem for problem in problems if problem.key == override_key(word))
     if len(problems) > 1:
         assert beside
-        command = fixed_command(problems, ["check", *typed])
+        command = working_command(problems, ["check", *typed])
     else:
         command = fix_command(problem, ["check", *typed])
     assert command, problem
