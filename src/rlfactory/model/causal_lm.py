@@ -303,13 +303,18 @@ class CausalLM(TokenizedModel):
         # no token follows the last one, so it is not read
         ids = torch.cat([tokens.prompt, tokens.response[:, :-1]], dim=1)
         mask = torch.cat([tokens.prompt_mask, tokens.mask[:, :-1]], dim=1)
-        # causal attention never sees the padding on the right. That on the left needs a mask, with
-        # which torch has no flash attention.
-        attention = positions = None
-        if tokens.prompts_are_padded:
-            attention = attention_mask(mask, ids.shape[1], windowed=self._windowed)
-            positions = positions_of(mask)
-        return network(ids, attention, positions)[:, width - 1 :]
+        return network(ids, *self._left_padding(tokens, mask))[:, width - 1 :]
+
+    def _left_padding(self, tokens: Tokens, mask: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """The attention mask and positions of whole rows of which `mask` marks real tokens.
+
+        Causal attention never sees the padding on the right. That on the left needs a mask, with
+        which torch has no flash attention; without any, both are None.
+        """
+        if not tokens.prompts_are_padded:
+            return None, None
+        attention = attention_mask(mask, mask.shape[1], windowed=self._windowed)
+        return attention, positions_of(mask)
 
     def _states_after_shared(
         self, network: Callable[..., Tensor], tokens: Tokens, shared: Shared, cache: DynamicCache
@@ -320,12 +325,8 @@ class CausalLM(TokenizedModel):
         """
         first, number = (to_device(rows, self.device) for rows in shared)
         prompt, width = tokens.prompt[first], tokens.prompt.shape[1]
-        attention = positions = None
-        if tokens.prompts_are_padded:
-            real = tokens.prompt_mask[first]
-            attention = attention_mask(real, width, windowed=self._windowed)
-            positions = positions_of(real)
-        before = network(prompt, attention, positions, cache)[:, -1:][number]
+        padding = self._left_padding(tokens, tokens.prompt_mask[first])
+        before = network(prompt, *padding, cache)[:, -1:][number]
         if tokens.mask.shape[1] == 1:
             return before
         # by indexing, whose backward pass adds up in one order also on CUDA

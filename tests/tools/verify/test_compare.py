@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlfactory.tools.verify.command import metrics_differences, same_bits, tensor_differences
+from rlfactory.tools.verify.compare import metrics_differences, same_bits, tensor_differences
 
 Line = dict[str, Any]
 LINES: list[Line] = [
