@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from hacking_runs import Point, Run
+from hacking_runs import Point, Run, spread
 
 from rlfactory.report.plot import COLORS, saved_figure
 from rlfactory.report.statistics import MIN_RUNS, mean_interval
@@ -102,22 +102,13 @@ def table(
             apart = [own[seed].gold - read[baseline][seed].gold for seed in paired]
             cells = [f"+{gain:g}", name, f"{len(own)} of {len(rows[name])}"]
             cells.append(f"{np.mean([r.iteration for r in own.values()]):.1f}")
-            cells.append(spread([r.gold for r in own.values()]))
-            cells.append("–" if name == baseline else spread(apart))
+            cells.append(spread([r.gold for r in own.values()], 3))
+            cells.append("–" if name == baseline else spread(apart, 3))
             cells.append(decided.get(name, "early stopping"))
             for key in others:
                 values = [r.others[key] for r in own.values()]
                 cells.append(f"{np.mean(values):.3g}")
             yield f"| {' | '.join(cells)} |"
-
-
-def spread(values: Sequence[float]) -> str:
-    """A mean, with the ends of its interval where there are enough runs; a dash for none."""
-    if not values:
-        return "–"
-    ends = mean_interval(values) if len(values) >= MIN_RUNS else None
-    shown = "" if ends is None else f" ({ends[0]:+.3f} … {ends[1]:+.3f})"
-    return f"{np.mean(values):+.3f}{shown}"
 
 
 def draw(

@@ -25,6 +25,7 @@ from hacking_runs import (
     read_runs,
     record_of,
     runs_in,
+    spread,
     write_runs,
 )
 
@@ -34,7 +35,6 @@ from rlfactory.report.group import Group, Member
 from rlfactory.report.plot import COLORS, saved_figure
 from rlfactory.report.report import ClaimResult
 from rlfactory.report.row_curves import short
-from rlfactory.report.statistics import MIN_RUNS, mean_interval
 from rlfactory.report.writers import markdown_table
 from rlfactory.sweep.jobs import columns_of
 from rlfactory.sweep.sweep_file import file_of, read_sheet
@@ -193,20 +193,11 @@ def proxy_changes(runs: Sequence[Run]) -> list[float]:
     return [run.last.proxy - run.first.proxy for run in runs]
 
 
-def spread(values: Sequence[float]) -> str:
-    """A mean, with the ends of its interval where there are enough runs."""
-    interval = mean_interval(values) if len(values) >= MIN_RUNS else None
-    ends = "" if interval is None else f" ({interval[0]:+.2f} … {interval[1]:+.2f})"
-    return f"{np.mean(values):+.2f}{ends}"
-
-
 def beside(runs: Sequence[Run], baseline: Sequence[Run]) -> str:
     """The gold score after training less the baseline's of the same seed; a dash for itself."""
     other = {run.seed: run.last.gold for run in baseline}
     values = [run.last.gold - other[run.seed] for run in runs if run.seed in other]
-    if not values or runs == baseline:
-        return "–"
-    return spread(values)
+    return "–" if runs == baseline else spread(values)
 
 
 def claim_lines(sweep: str, rows: Mapping[str, Sequence[Run]]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from detector import Example
 
 from rlfactory.report.group import groups_of_table
 from rlfactory.report.read import RunRecord, Series, read_run
+from rlfactory.report.statistics import MIN_RUNS, mean_interval
 from rlfactory.run.atomic_write import write_text
 from rlfactory.sweep.table import Table
 
@@ -186,3 +187,12 @@ def read_runs(path: Path) -> list[Run]:
         return []
     content = json.loads(path.read_text(encoding="utf-8"))
     return [Run(**{**run, "points": [Point(**p) for p in run["points"]]}) for run in content]
+
+
+def spread(values: Sequence[float], digits: int = 2) -> str:
+    """A mean, with the ends of its interval where there are enough runs; a dash for none."""
+    if not values:
+        return "–"
+    ends = mean_interval(values) if len(values) >= MIN_RUNS else None
+    low_high = "" if ends is None else f" ({ends[0]:+.{digits}f} … {ends[1]:+.{digits}f})"
+    return f"{np.mean(values):+.{digits}f}{low_high}"
