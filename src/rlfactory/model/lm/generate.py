@@ -117,7 +117,7 @@ class _Responses:
         """Write those of the tokens since the last call, which end before column `end`."""
         if self._states:
             columns = slice(end - len(self._states), end)
-            values = self._critic(torch.stack(self._states)).T
+            values = self._critic(torch.stack(self._states)).T.to(self.value.dtype)
             self.value[self.rows, columns] = values * self.mask[self.rows, columns]
             self._states.clear()
 
