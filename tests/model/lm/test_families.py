@@ -14,6 +14,7 @@ from rlfactory.dynamics.token import Token
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.model.lm.logits import require_known_logits
 from rlfactory.model.memory import Memory
+from rlfactory.model.precision import Precision
 from rlfactory.prompts.ops.chat import ChatText
 from rlfactory.rollout import Tokens
 from rlfactory.utils.errors import ModelError
@@ -79,6 +80,19 @@ def test_what_else_is_in_the_batch_changes_no_likelihood(kind: str, folder: Fold
         torch.testing.assert_close(
             model.forward(wider)[0].split([lengths[row]] * 2)[0], logits[row], **CLOSE
         )
+
+
+@pytest.mark.parametrize("has_critic", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_rollout_in_half_precision_is_recorded_in_float32(
+    kind: str, has_critic: bool, folder: Folder
+) -> None:
+    half = Precision(weights="bfloat16", rollout="bfloat16", learning="bfloat16")
+    model = CausalLM(CPU, 0, half, path=str(folder(kind)), finetune="lora", has_critic=has_critic)
+    tokens = roll(model)
+    assert tokens.log_prob.dtype == tokens.value.dtype == torch.float32
+    if not has_critic:
+        assert not tokens.value.any()
 
 
 @pytest.mark.parametrize(("kind", "finetune"), [("qwen3", "full"), ("gemma3", "lora")])
