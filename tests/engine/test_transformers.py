@@ -1,10 +1,12 @@
 """The real continuous batching of transformers, on the CPU."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from tiny_language_models import save_language_model
+from transformers import ContinuousBatchingConfig
 
 from rlfactory.dynamics.token import Token
 from rlfactory.engine.base import SamplingSettings
@@ -51,7 +53,7 @@ def test_unused_ids_are_not_drawn_and_stop_texts_cut(tmp_path: Path) -> None:
     stop = [chr(i) for i in range(97, 123)]
     texts = model.stop_texts(Token(stop=[a + b for a in stop for b in stop]))
     settings = SamplingSettings(8, 1.0, (), texts, model.unused_ids)
-    engine = Transformers(page_size=16, blocks=64)
+    engine = Transformers()
     engine.open(model)
     engine.load(model)
     found = engine.generate([[65, 66]] * 24, [*range(24)], settings)
@@ -66,3 +68,31 @@ def test_unused_ids_are_not_drawn_and_stop_texts_cut(tmp_path: Path) -> None:
             logits = model._logits(model.network.base_model(ids).last_hidden_state[0, 1:-1])
         own = Token().step(logits, next=ids[0, 2:]).log_prob
         torch.testing.assert_close(torch.tensor(completion.log_probs), own, atol=1e-4, rtol=1e-4)
+
+
+class TooSmall:
+    """A network whose memory holds fewer pages than a rollout needs."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int | None, int | None]] = []
+
+    def generate_batch(
+        self, inputs: Any, continuous_batching_config: ContinuousBatchingConfig, **_: Any
+    ) -> dict[str, Any]:
+        options = continuous_batching_config
+        self.asked.append((options.num_blocks, options.max_batch_tokens))
+        if options.num_blocks is not None:
+            raise MemoryError("Memory footprint 2 is more than available memory 1")
+        return {}
+
+
+def test_pages_are_as_many_as_are_needed_or_fit() -> None:
+    engine = Transformers(page_size=16)
+    engine.network = TooSmall()
+    engine.generate([[1] * 10, [1] * 11], [0, 1], SamplingSettings(6, 1.0, ()))
+    assert engine.network.asked == [(1 + 2, 21), (None, None)]
+    own = Transformers(page_size=16, blocks=4, batch_tokens=5)
+    own.network = TooSmall()
+    with pytest.raises(MemoryError):
+        own.generate([[1]], [0], SamplingSettings(6, 1.0, ()))
+    assert own.network.asked == [(4, 5)]

@@ -1,6 +1,7 @@
 """Continuous batching of transformers: finished responses make room for waiting ones."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import ceil
 from typing import Any
 
 import torch
@@ -9,6 +10,9 @@ from transformers import AutoModelForCausalLM, ContinuousBatchingConfig, Generat
 from rlfactory.engine.base import Completion, Engine, EngineError, SamplingSettings, plain_weights
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.utils.types import PositiveFraction, PositiveInt
+
+MOST_IN_A_PASS = 8192
+"""Tokens; transformers' own default."""
 
 
 class Transformers(Engine):
@@ -19,8 +23,8 @@ class Transformers(Engine):
 
     Args:
         page_size: Tokens in a page of the KV cache.
-        blocks: Pages of the KV cache; None: as many as fit into `memory`.
-        batch_tokens: The most tokens in one pass; None: by memory.
+        blocks: Pages of the KV cache; None: as many as a rollout needs, or as fit into `memory`.
+        batch_tokens: The most tokens in one pass; None: those of all prompts, at most 8192.
         memory: Share of the free memory that the KV cache may take.
     """
 
@@ -64,17 +68,44 @@ class Transformers(Engine):
             eos_token_id=list(settings.stop) or None,
             suppress_tokens=list(settings.unused) or None,
         )
-        batching = ContinuousBatchingConfig(return_logprobs=True, seed=seeds[0], **self.options)
-        found = self.network.generate_batch(
-            [list(prompt) for prompt in prompts],
-            generation_config=generation,
-            continuous_batching_config=batching,
-            progress_bar=False,
-        )
+        found = self._batch(prompts, generation, seeds[0], self._needed(prompts, settings.length))
         failed = [output.error for output in found.values() if output.error is not None]
         if failed:
             raise EngineError(f"transformers' continuous batching failed: {failed[0]}")
         return [Completion(o.generated_tokens, o.logprobs) for o in found.values()]
+
+    def _needed(self, prompts: Sequence[Sequence[int]], length: int) -> dict[str, Any]:
+        """What the options leave open, by what a rollout needs: transformers takes all of `memory`,
+        and masks as wide as its cache.
+        """
+        page = self.options["page_size"]
+        needed = {
+            "num_blocks": sum(ceil((len(prompt) + length) / page) for prompt in prompts),
+            "max_batch_tokens": min(MOST_IN_A_PASS, sum(map(len, prompts))),
+        }
+        return {key: number for key, number in needed.items() if self.options[key] is None}
+
+    def _batch(
+        self,
+        prompts: Sequence[Sequence[int]],
+        generation: GenerationConfig,
+        seed: int,
+        needed: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """Outputs by request; with fewer pages, if those that are needed don't fit."""
+        try:
+            return self.network.generate_batch(
+                [list(prompt) for prompt in prompts],
+                generation_config=generation,
+                continuous_batching_config=ContinuousBatchingConfig(
+                    return_logprobs=True, seed=seed, **self.options | needed
+                ),
+                progress_bar=False,
+            )
+        except MemoryError:
+            if "num_blocks" not in needed:
+                raise
+            return self._batch(prompts, generation, seed, {})
 
     def close(self) -> None:
         self.network = None
