@@ -1,6 +1,7 @@
 """The Python interface: the same bits as the command, live objects, and what a run gives back."""
 
 import asyncio
+import gc
 import json
 import re
 import signal
@@ -23,6 +24,7 @@ from rlfactory.api import as_words
 from rlfactory.cli.app import dispatch
 from rlfactory.config.problems import PlanError
 from rlfactory.dynamics.token import Token
+from rlfactory.model.base import Model
 from rlfactory.model.pipelines.local_models import zoo_path
 from rlfactory.run.checkpoint.find import newest
 from rlfactory.run.metrics import read
@@ -448,10 +450,17 @@ def brightness(images: Any, prompts: Any, metadata: Any) -> list[float]:
     return [float(image.float().mean()) for image in images]
 
 
-def test_a_function_of_images_is_a_reward(tmp_path: Path) -> None:
+def test_a_function_of_images_is_a_reward_and_no_model_stays_in_memory(tmp_path: Path) -> None:
+    def models() -> int:
+        return sum(isinstance(of, Model) for of in gc.get_objects())
+
+    before = models()
     words = [*SMALL, "algo=vgrpo", "schedule.steps=3"]
     run = rl.train(*words, reward=brightness, prompts=PROMPTS, run_dir=tmp_path / "run")
+    assert models() == before, "a notebook trains again"
     assert [*run.after] == ["brightness"]
+    run.samples(["a red circle"])
+    assert models() == before
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """A run as a Python object: its metrics and scores, samples of its weights, export, resuming."""
 
 import base64
+import gc
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -126,6 +127,8 @@ class Run:
             components, evaluator = restored_components(checkpoint, sampled, [weights])
             texts = [prompt for prompt in given for _ in range(count)]
             drawn = draw_samples(components, evaluator, texts, seed, weights)
+        del components, evaluator
+        gc.collect()  # an image model refers to itself
         return as_list(drawn)
 
     @silenced_notices()

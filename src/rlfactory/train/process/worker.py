@@ -3,6 +3,7 @@
 The plan is frozen by then: this reads the run folder and never Hydra.
 """
 
+import gc
 import logging
 import os
 import shlex
@@ -101,6 +102,7 @@ def train_in_python(
                 raise explained(error, folder.log)  # noqa: B904 - it has its cause
             status = _stopped_by(error, stop)
         folder.set_status(status)
+    gc.collect()  # a session and its model are in cycles: the next call may need the memory
     return status
 
 
