@@ -154,7 +154,7 @@ def require_complete(
     if max(error, heads_error / expected.abs().max().clamp(min=1)) > _TOLERANCE:
         raise InspectionError(
             f"the parts of this network do not sum to its logits (relative error {error:.1g}, heads"
-            f" {heads_error:.1g}), so they can't be attributed; it works for networks like GPT-2"
+            f" {heads_error:.1g}), so they can't be attributed; those of GPT-2, Llama and Qwen can"
         )
 
 

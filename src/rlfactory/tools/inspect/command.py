@@ -167,7 +167,9 @@ def inspect(
     if locate(config["model"]["_target_"], "model").media != "texts":
         print_error(f"{path} trained an image generator; only language models can be inspected")
         return 1
-    return restored_run(path, config, use, best, REFERENCE)
+    # float32 throughout: rounded to half precision, a network's parts don't sum to its logits
+    exact = {"_target_": config["precision"]["_target_"]}
+    return restored_run(path, {**config, "precision": exact}, use, best, REFERENCE)
 
 
 def _inspect(
