@@ -129,6 +129,7 @@ def test_its_header_says_what_its_data_say(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("its_model")
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("size", SIZES)
 def test_each_job_passes_the_check(name: str, size: str) -> None:
@@ -148,7 +149,7 @@ def test_each_job_passes_the_check(name: str, size: str) -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_the_tiny_form_is_small(name: str) -> None:
     jobs = [words for _, words in runs(name, "tiny")]
-    small = ("model=tiny_", "experiment=trlx_randomwalks")
+    small = ("model=tiny_", "experiment=trlx_randomwalks", "model=smollm2")
     assert all(any(w.startswith(small) for w in words) for words in jobs if words)
     # the leaderboard has 11 methods on 3 tasks
     assert len(jobs) <= (33 if name == "leaderboard" else 30)

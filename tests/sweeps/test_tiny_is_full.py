@@ -69,6 +69,7 @@ def stated(key: str, reasons: Mapping[str, str]) -> str | None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("its_model")
 @pytest.mark.parametrize("name", FILES)
 def test_each_difference_has_a_reason_and_each_reason_a_difference(name: str) -> None:
     sheet = read_sheet(FILES[name])

@@ -1,0 +1,14 @@
+"""What plans of sweeps need."""
+
+from importlib.util import find_spec
+
+import pytest
+
+from rlfactory.model.pipelines.packaged import PACKAGED
+
+
+@pytest.fixture
+def its_model(name: str) -> None:
+    """Skips the sweep `name` of a model that another package ships, where that is missing."""
+    if name in PACKAGED and find_spec(PACKAGED[name].package) is None:
+        pytest.skip(PACKAGED[name].install)
