@@ -1,6 +1,6 @@
 """Continuous batching of transformers: finished responses make room for waiting ones."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
@@ -90,11 +90,11 @@ class Transformers(Engine):
         prompts: Sequence[Sequence[int]],
         generation: GenerationConfig,
         seed: int,
-        needed: Mapping[str, Any],
+        needed: dict[str, Any],
     ) -> dict[str, Any]:
         """Outputs by request; with fewer pages, if those that are needed don't fit."""
         try:
-            return self.network.generate_batch(
+            found: dict[str, Any] = self.network.generate_batch(
                 [list(prompt) for prompt in prompts],
                 generation_config=generation,
                 continuous_batching_config=ContinuousBatchingConfig(
@@ -106,6 +106,7 @@ class Transformers(Engine):
             if "num_blocks" not in needed:
                 raise
             return self._batch(prompts, generation, seed, {})
+        return found
 
     def close(self) -> None:
         self.network = None
