@@ -104,6 +104,7 @@ def test_a_model_in_memory_gives_the_same_weights_and_is_not_changed(
     assert all(bool((before[n] == t).all()) for n, t in live["model"].state_dict().items())
 
 
+@pytest.mark.slow
 def test_a_function_and_prompts_are_trained_on(run: rl.Run) -> None:
     assert run.config["reward"]["function"] == "object:reward"
     assert "shortness" in run.folder.objects.read_text()
@@ -154,6 +155,7 @@ def notebook(monkeypatch: pytest.MonkeyPatch) -> Notebook:
     return made
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_progress_and_then_scores_and_pictures(
     notebook: Notebook, live: Mapping[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -173,6 +175,7 @@ def test_a_notebook_shows_progress_and_then_scores_and_pictures(
     assert re.search(r'<img alt="curves" [^>]*src="data:image/png;base64,', html)
 
 
+@pytest.mark.slow
 def test_the_tuned_model_is_sampled_and_exported(run: rl.Run, tmp_path: Path) -> None:
     texts = run.samples(PROMPTS[:2], count=2, seed=3)
     assert len(texts) == 4
@@ -211,6 +214,7 @@ def test_a_run_is_extended(live: Mapping[str, Any], tmp_path: Path) -> None:
     assert weights_of(run.path) == weights_of(straight.path)
 
 
+@pytest.mark.slow
 def test_an_extension_that_changes_the_learning_rate_is_forced(
     live: Mapping[str, Any], tmp_path: Path
 ) -> None:
@@ -266,6 +270,7 @@ async def brevity(prompts: Sequence[str], completions: Sequence[str]) -> list[fl
     return [1.0] * len(completions)
 
 
+@pytest.mark.slow
 def test_several_rewards_are_combined(live: Mapping[str, Any], tmp_path: Path) -> None:
     rewards = {"short": (shortness, 0.5), "brevity": brevity, "repetition": ("repetition", 0.0)}
     given = {**live, "reward": rewards, "prompts": PROMPTS, "run_dir": tmp_path / "run"}
@@ -296,6 +301,7 @@ class Doubled(PPO):
         self.seen.append(factor)
 
 
+@pytest.mark.slow
 def test_an_algorithm_of_ones_own_begins_with_the_options_of_its_parent(
     live: Mapping[str, Any], tmp_path: Path
 ) -> None:
@@ -450,6 +456,7 @@ def brightness(images: Any, prompts: Any, metadata: Any) -> list[float]:
     return [float(image.float().mean()) for image in images]
 
 
+@pytest.mark.slow
 def test_a_function_of_images_is_a_reward_and_no_model_stays_in_memory(tmp_path: Path) -> None:
     def models() -> int:
         return sum(isinstance(of, Model) for of in gc.get_objects())

@@ -56,6 +56,7 @@ def test_a_plan_is_made_where_torch_cannot_be_imported(words: list[str], tmp_pat
     assert ended.returncode == 0, ended.stderr
 
 
+@pytest.mark.slow
 def test_a_training_of_texts_imports_no_diffusers() -> None:
     code = (
         "import sys, rlfactory.train.process.worker, rlfactory.model.causal_lm\n"

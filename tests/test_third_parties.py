@@ -56,6 +56,7 @@ def package(tmp_path: Path) -> Path:
     return site
 
 
+@pytest.mark.slow
 def test_an_import_path_with_trust(command: Command, sparkles: Path) -> None:
     words = ["reward._target_=sparkles.Sparkle", "+reward.k=3"]
     refused = command("check", *words)
@@ -123,6 +124,7 @@ def test_a_folders_file_that_is_no_yaml(here: Command, folder: Path) -> None:
     assert "Traceback" not in line
 
 
+@pytest.mark.slow
 def test_a_source_that_is_no_python(command: Command, sparkles: Path) -> None:
     (sparkles / "sparkles.py").write_text("class Sparkle(:\n")
     shown = command("check", "reward._target_=sparkles.Sparkle", "trust=[sparkles]")

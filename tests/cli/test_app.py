@@ -31,6 +31,7 @@ QUICK = [
 ]
 
 
+@pytest.mark.slow
 def test_quick_commands_import_nothing_heavy(tmp_path: Path) -> None:
     script = (
         "import sys, json\n"
@@ -71,6 +72,7 @@ def test_a_command_in_a_notebooks_cell_has_no_live_lines(monkeypatch: pytest.Mon
         assert Progress(1, stream=terminal).is_live == is_live
 
 
+@pytest.mark.slow
 def test_version_and_help(command: Command) -> None:
     assert command("--version").stdout == f"{__version__}\n"
     shown = command("--help")

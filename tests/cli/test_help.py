@@ -36,6 +36,7 @@ def test_training_has_the_overview(capsys: pytest.CaptureFixture[str]) -> None:
     assert "rlfactory COMMAND --help" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["check", "list", "explain", "sweep"])
 def test_examples_run(command: str) -> None:
     for example in COMMANDS[command]["examples"]:

@@ -106,6 +106,7 @@ def test_nor_do_they_in_a_run_and_its_processes(tmp_path: Path, hardware: str) -
     assert not [*marks.iterdir()]
 
 
+@pytest.mark.slow
 def test_what_a_command_names_is_imported_with_its_siblings(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from helper import Base\n\n\nclass Mine(Base):\n    pass\n\n\n"

@@ -70,6 +70,7 @@ def test_it_resumes_with_more_iterations_to_the_same_bits(
     assert app.dispatch(["resume", "short"]) == 0, "the model's place is remembered"
 
 
+@pytest.mark.slow
 def test_a_typed_prompt_needs_neither_prompts_nor_reward_and_nothing_is_overwritten(
     moved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

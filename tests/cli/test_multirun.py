@@ -29,6 +29,7 @@ def ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, Any]]
     return configs
 
 
+@pytest.mark.slow
 def test_one_failure_leaves_the_others_be(
     ran: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -51,6 +52,7 @@ def test_one_failure_leaves_the_others_be(
     assert all((p / "plan.txt").is_file() for p in folders)
 
 
+@pytest.mark.slow
 def test_all_well_is_zero(ran: list[dict[str, Any]]) -> None:
     assert app.dispatch(["--multirun", "seed=2,3"]) == 0
     assert [c["seed"] for c in ran] == [2, 3]
@@ -75,11 +77,13 @@ def test_mistakes_are_said_before_the_first_run(
     assert shown.count("error:") == 1
 
 
+@pytest.mark.slow
 def test_hydras_own_keys_pass(ran: list[dict[str, Any]]) -> None:
     assert app.dispatch(["-m", "seed=2", "hydra.job.chdir=false", "hydra/launcher=basic"]) == 0
     assert len(ran) == 1
 
 
+@pytest.mark.slow
 def test_hydra_leaves_our_loggers_alone(ran: list[dict[str, Any]]) -> None:
     """Its `disabled` logging silences every logger there is, so a failed job had an empty log."""
     app.dispatch(["-m", "seed=2"])
@@ -94,6 +98,7 @@ def test_an_impossible_job_is_reported_before_the_first_one_begins(
     assert shown.count("error:") == 1
 
 
+@pytest.mark.slow
 def test_names_have_what_varies_and_run_dir_is_their_parent(
     ran: list[dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -113,6 +118,7 @@ def test_a_folder_of_another_run_is_refused_before_the_first_job(
     assert not ran
 
 
+@pytest.mark.slow
 def test_a_run_dir_that_varies_is_the_folder_itself(
     ran: list[dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -156,6 +162,7 @@ def test_training_writes_what_the_worker_reads(ran: list[dict[str, Any]], tmp_pa
     assert "run folder" in (tmp_path / "here" / "plan.txt").read_text()
 
 
+@pytest.mark.slow
 def test_a_defect_in_one_job_leaves_the_others_be(
     ran: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

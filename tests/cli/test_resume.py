@@ -53,6 +53,7 @@ def finished(undrawn: None, tmp_path_factory: pytest.TempPathFactory, words: lis
     return run
 
 
+@pytest.mark.slow
 def test_killed_resumed_and_typed_again_it_ends_bit_for_bit(
     finished: Path,
     words: list[str],
@@ -87,6 +88,7 @@ def test_killed_resumed_and_typed_again_it_ends_bit_for_bit(
     assert traces(run) == traces(finished)
 
 
+@pytest.mark.slow
 def test_muon_goes_on_bit_for_bit(
     words: list[str],
     traces: Callable[[Path], dict[str, Any]],
@@ -240,6 +242,7 @@ def test_what_is_no_run_can_not_be_resumed(refused: Callable[..., str], tmp_path
     assert "is no run folder" in refused("resume", str(tmp_path / "nowhere"))
 
 
+@pytest.mark.slow
 def test_a_run_that_somebody_works_on_is_refused_at_once(
     finished: Path, words: list[str], refused: Callable[..., str]
 ) -> None:
@@ -262,6 +265,7 @@ def test_a_run_that_somebody_works_on_is_refused_at_once(
     (finished / "OWNER").unlink()
 
 
+@pytest.mark.slow
 def test_a_run_is_taken_over_with_a_line_in_the_log(words: list[str], tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert train(run, words, "iterations=1") == 0

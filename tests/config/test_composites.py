@@ -237,6 +237,7 @@ def test_the_same_reward_is_made_once_however_often_it_is_named() -> None:
     assert others["shapes"] is plain
 
 
+@pytest.mark.slow
 def test_each_part_may_live_in_a_process_of_its_own() -> None:
     process = ["scoring.background=process", "scoring.timeout=30"]
     made, others = build_rewards(
@@ -291,6 +292,7 @@ def test_a_frozen_run_can_be_judged_by_others() -> None:
     assert [*fewer] == ["shapes"]
 
 
+@pytest.mark.slow
 def test_several_runs_each_with_their_parts(tmp_path: Any, monkeypatch: Any) -> None:
     ran: list[dict[str, Any]] = []
 
@@ -307,6 +309,7 @@ def test_several_runs_each_with_their_parts(tmp_path: Any, monkeypatch: Any) -> 
     assert all(node["parts"]["shapes"]["blobs"] == "ignored" for node in ran)
 
 
+@pytest.mark.slow
 def test_training_on_a_sum_and_judging_by_another(tmp_path: Any, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     small = ["iterations=1", "prompts_per_iteration=2", "group_size=2", "sample_batch=2"]

@@ -121,6 +121,7 @@ def test_an_experiment_for_another_network_is_refused(typed: list[str]) -> None:
     assert plan_from_words(*command[1:]).choices["recipe"] != "none"
 
 
+@pytest.mark.slow
 def test_the_experiments_own_model_is_no_contradiction() -> None:
     assert not compose(["experiment=peer/flow_grpo", "model=sd35"]).problems
     assert not compose(["experiment=smoke", "model=sd35"]).problems

@@ -143,6 +143,7 @@ def test_texts() -> None:
     assert asked["a sample"].endswith("...'")
 
 
+@pytest.mark.slow
 def test_rows_of_data_are_learned_whole(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"prompt": "a", "completion": "b"}\n' * 4)
     words = ("model=tiny_gpt2", "algo=sft", "prompts=file", f"prompts.path={tmp_path}/rows.jsonl")

@@ -67,6 +67,7 @@ def test_a_file_that_has_changed_is_read_again(tmp_path: Path) -> None:
     assert head(path).columns == ("prompt", "answer")
 
 
+@pytest.mark.slow
 def test_a_large_file_is_read_in_part(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a long prompt\n" * 200_000)
     found = head(tmp_path / "a.txt")

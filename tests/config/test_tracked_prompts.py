@@ -63,6 +63,7 @@ def test_by_default_groups_have_their_own_statistics(algo: str) -> None:
     assert notes(f"algo={algo}") == []
 
 
+@pytest.mark.slow
 def test_counting_needs_no_torch() -> None:
     code = (
         "import sys; from rlfactory.config.overrides import plan_from_words;"

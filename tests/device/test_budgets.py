@@ -22,6 +22,7 @@ def cases() -> list[Any]:
     return [pytest.param(name, marks=marks.get(name, ())) for name in TABLE]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", cases())
 def test_waits_are_those_of_the_table(pretended: Pretended, name: str) -> None:
     case = TABLE[name]

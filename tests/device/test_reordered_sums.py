@@ -133,6 +133,7 @@ def run(words: str) -> dict[str, float]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("reordered")
 @pytest.mark.parametrize("precision", ["bf16", pytest.param("fp16", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", quick(CASES, "two epochs", "grpo_guard", "ddpo"))
@@ -144,6 +145,7 @@ def test_ratios_begin_at_one(case: str, precision: str) -> None:
     assert metrics["ratio/sampled_max_dev"] > 1e-6  # what the run would have compared
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("reordered")
 @pytest.mark.parametrize("case", quick(["all steps", "grpo_guard", "ddpo"], "ddpo"))
 def test_sampled_log_probabilities_would_be_refused(case: str) -> None:
@@ -151,6 +153,7 @@ def test_sampled_log_probabilities_would_be_refused(case: str) -> None:
         run(f"{CASES[case]} precision=bf16 algo.old_log_probs=sampled")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("reordered")
 @pytest.mark.parametrize("case", quick(["grpo", "grpo_guard", "ddpo"], "grpo"))
 def test_a_half_precision_rollout_is_learned_from_in_float32(case: str) -> None:

@@ -389,6 +389,7 @@ def test_checkpointing_changes_no_bit(case: Case, folder: Path) -> None:
         assert grad is None or torch.equal(grad, of_again[name]), name
 
 
+@pytest.mark.slow
 def test_exported_adapters_open_in_its_pipeline_and_in_peft(
     case: Case, folder: Path, train: Callable[[PipelineModel], None], tmp_path: Path
 ) -> None:

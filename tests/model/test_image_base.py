@@ -174,6 +174,7 @@ def test_a_merged_export_is_a_pipeline_without_adapters(make: Make, tmp_path: Pa
     assert not any("lora" in name for name, _ in again.named_parameters())
 
 
+@pytest.mark.slow
 def test_encoders_come_along_where_a_prompt_is_new(sd_folder: Path, tmp_path: Path) -> None:
     def opened(*prompts: str):
         cache = PromptCache(tmp_path, prompts)

@@ -68,6 +68,7 @@ def count_calls(network: nn.Module, kind: str) -> list[str]:
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "block"),
     [
@@ -283,6 +284,7 @@ def test_where_adapters_are_merged(option: Any, on_cuda: bool, on_cpu: bool) -> 
     assert in_half_precision is (option is True), "it would round away what adapters add"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("algo", "merged"), [("nft", True), ("grpo", False)])
 def test_adapters_are_merged_in_rollouts_that_are_not_replayed(
     algo: str, merged: bool, sd3_folder: Path

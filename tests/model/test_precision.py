@@ -292,6 +292,7 @@ def run(folder: Path, rollout: str, *words: str) -> dict[str, float]:
     return logged[0]
 
 
+@pytest.mark.slow
 def test_a_run_in_bfloat16_logs_how_far_its_first_ratio_is_off(sd3_folder: Path) -> None:
     assert run(sd3_folder, "bfloat16")["ratio/first_max_dev"] <= 1e-6
 
@@ -323,6 +324,7 @@ def test_float32_matrices_are_multiplied_exactly_where_replays_are(
     assert chosen == [expected]
 
 
+@pytest.mark.slow
 def test_trained_weights_are_cast_once_in_all_passes_of_a_rollout(make: Make) -> None:
     model = make("sd3", Precision(weights="bfloat16", rollout="bfloat16", learning="bfloat16"))
     x, t, condition = torch.zeros(2, *model.resolution.shape), torch.ones(2), model.encode(PROMPTS)

@@ -161,6 +161,7 @@ def test_sampling_follows_the_pipelines_scheduler(
     assert not torch.allclose(other, expected, atol=1e-2)
 
 
+@pytest.mark.slow
 def test_times_can_be_truncated_as_dance_grpo_has_them(make: MakeSD3) -> None:
     (x, t), condition = inputs(), make().encode(PROMPTS)
     whole = (1000 * t).trunc() / 1000
@@ -238,6 +239,7 @@ def test_an_exported_adapter_opens_elsewhere_with_the_same_outputs(
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("finetune", ["lora", "full"])
 def test_the_weights_in_use_are_those_exported(
     make: MakeSD3, finetune: str, tmp_path: Path, sd3_folder: Path

@@ -87,6 +87,7 @@ def cases(*many: list[str], slow: Sequence[list[str]] = SEEN) -> list[Any]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", cases(*STEPWISE, *FLOW, *FORWARD))
 def test_on_a_flow(words: list[str], sd3_folder: Path) -> None:
     require_sound(*trained(sd3_folder, *words, "model.text_tokens=16"))
@@ -109,6 +110,7 @@ def test_on_a_model_that_predicts_noise(words: list[str], sd_folder: Path) -> No
 FEW = ["prompts_per_iteration=1", "updates_per_iteration=1", "sample_batch=4"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("precision", "memory"), [("bf16", "low"), ("fp16", "roomy"), ("bf16_rollout", "low")]
 )
@@ -127,6 +129,7 @@ def test_in_half_precision(precision: str, memory: str, sd3_folder: Path) -> Non
     }
 
 
+@pytest.mark.slow
 def test_replays_in_half_precision_on_every_family_are_within_bounds(
     sd_folder: Path, sd3_folder: Path, flux_folders: dict[str, Path]
 ) -> None:

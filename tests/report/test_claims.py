@@ -175,6 +175,7 @@ def test_a_run_without_its_file_of_scores_counts_by_its_mean(report: Made, tmp_p
     assert (before.prompts, after.prompts, after.seeds) == (3, 1, 5)
 
 
+@pytest.mark.slow
 def test_the_page_and_the_file_have_the_claims(report: Made, tmp_path: Path) -> None:
     made = report(5, ALL)
     write(made, tmp_path / "out", ["markdown", "html", "json"])
@@ -189,6 +190,7 @@ def test_the_page_and_the_file_have_the_claims(report: Made, tmp_path: Path) -> 
     assert stored["claims"][0]["verdict"] == "agree"
 
 
+@pytest.mark.slow
 def test_a_table_without_claims_has_no_section(report: Made, tmp_path: Path) -> None:
     made = report(2, [])
     assert claim_table(made.claims) is None

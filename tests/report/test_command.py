@@ -35,6 +35,7 @@ def test_a_report_is_written_again_over_itself(
     assert "NFT" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_single_run_gets_its_own_page_again(
     tmp_path: Path, make_run: Make, capsys: Capture
 ) -> None:
@@ -100,6 +101,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, make_run: Make)
         compare([str(run), str(run), *words])
 
 
+@pytest.mark.slow
 def test_torch_is_never_imported(tmp_path: Path, make_run: Make) -> None:
     runs = [make_run(tmp_path / name, media="images") for name in ("a", "b")]
     script = (

@@ -84,6 +84,7 @@ def test_wrapped_text_fits_and_keeps_its_words(width: int, lines: int) -> None:
             assert " ".join(rows).split() == text.split()
 
 
+@pytest.mark.slow
 def test_a_grid_shows_every_picture_once_in_reading_order(tmp_path: Path) -> None:
     images, captions = scenes(8)
     grid([*images], captions, tmp_path / "grid.png", "Title", columns=3)
@@ -138,6 +139,7 @@ def test_a_caption_and_a_score_are_drawn_below(tmp_path: Path) -> None:
     assert (page[y + 200 :] == GOOD).all(-1).any()
 
 
+@pytest.mark.slow
 def test_a_strip_is_prompts_by_moments(tmp_path: Path) -> None:
     images, captions = scenes(6)
     rows = [list(images[:3]), list(images[3:])]
@@ -194,6 +196,7 @@ def test_scores_stand_below_the_pictures_of_a_strip(tmp_path: Path) -> None:
     assert 0 < dark([0.5, None]) < dark([0.5, 0.5])
 
 
+@pytest.mark.slow
 def test_pairs_stand_below_each_other(tmp_path: Path) -> None:
     images, captions = scenes(6)
     scores = [(0.0, 1.0)] * 3

@@ -130,6 +130,7 @@ def test_the_table_has_a_line_for_each_method(tmp_path: Path) -> None:
     assert draw_leaderboard(entries(), tmp_path / "b.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_a_report_of_a_sweep_with_tasks_has_a_leaderboard(
     tmp_path: Path, make_run: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

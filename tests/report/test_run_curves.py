@@ -47,6 +47,7 @@ def titles(figure: Figure) -> list[str]:
     return [axes.get_title(loc="left") for axes in figure.axes]
 
 
+@pytest.mark.slow
 def test_only_what_was_measured_gets_a_panel(tmp_path: Path, figures: list[Figure]) -> None:
     assert draw_curves(RunCurves(run(5)), tmp_path / "a.png", "my run: $nft")
     assert titles(figures[0]) == ["Reward: shapes", "strict", "Gradient norm", "Time per iteration"]
@@ -91,6 +92,7 @@ def test_evaluations_are_markers_with_intervals(tmp_path: Path, figures: list[Fi
     assert labels == ["training", "held out, 95 % interval"]
 
 
+@pytest.mark.slow
 def test_each_prompt_set_has_its_panels_with_intervals(
     tmp_path: Path, figures: list[Figure]
 ) -> None:
@@ -180,6 +182,7 @@ def test_one_iteration_is_enough(tmp_path: Path, figures: list[Figure]) -> None:
     assert figures[0].axes[0].lines[0].get_marker() == "o"
 
 
+@pytest.mark.slow
 def test_the_style_and_pyplot_are_left_alone(tmp_path: Path) -> None:
     before = dict(matplotlib.rcParams)
     draw_curves(RunCurves(run(2)), tmp_path / "a.png")

@@ -80,6 +80,7 @@ def test_pictures_are_uint8_with_three_channels_first(images):
         require_images(samples(images))
 
 
+@pytest.mark.slow
 def test_reward_and_prompts_know_nothing_of_models():
     import subprocess
     import sys

@@ -111,6 +111,7 @@ def theirs(folder: Path, network: Any, head: nn.Module, image: torch.Tensor, pro
     return float(head(states[ids == scored])[0, 0])
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_the_published_code(published: Any) -> None:
     folder, network, head = published
     reward, samples = opened(folder), drawn(*PROMPTS)

@@ -24,6 +24,7 @@ def score(reward, *pairs):
     return scores["math"].tolist()
 
 
+@pytest.mark.slow
 def test_equal_values_are_right_however_they_are_written(reward):
     right = [
         ("85", 85),
@@ -38,6 +39,7 @@ def test_equal_values_are_right_however_they_are_written(reward):
     assert score(reward, *wrong) == [0] * len(wrong)
 
 
+@pytest.mark.slow
 def test_a_comparison_that_hangs_has_no_score_and_the_next_has_one(caplog):
     reward = MathAnswer(timeout=20.0)
     score(reward, ("1", 1))

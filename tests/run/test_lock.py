@@ -85,6 +85,7 @@ def test_after_an_error_it_is_released(tmp_path: Path) -> None:
     require_free(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("take_over", [False, True])
 def test_a_living_process_is_named(
     tmp_path: Path, other: subprocess.Popen[str], take_over: bool
@@ -130,6 +131,7 @@ def test_an_owner_on_another_host_is_refused_with_what_to_type(tmp_path: Path) -
         assert notice.endswith("because of --take-over")
 
 
+@pytest.mark.slow
 def test_a_kernel_lock_that_a_crashed_host_left_on_a_shared_disk_can_be_taken_over(
     tmp_path: Path,
 ) -> None:

@@ -122,6 +122,7 @@ def test_a_key_of_other_options_is_explained_with_one_of_them(
     assert capsys.readouterr().out.startswith(f"{key} = ")
 
 
+@pytest.mark.slow
 def test_a_model_of_the_hub_that_is_not_there_is_not_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 from cases import cases, check
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", cases("decoding"))
 def test_right_or_one_line(
     path: Path, tmp_path: Path, here: Callable[..., CompletedProcess[str]]

@@ -48,6 +48,7 @@ def test_of_a_reward_in_the_command(path, tmp_path, here):
     told(done.stderr, case["SAYS"], tmp_path / "run/log.txt")
 
 
+@pytest.mark.slow
 def test_of_a_reward_in_a_process(tmp_path, here):
     (tmp_path / "rewards.py").write_text((CASES / "users_errors/reward_divides.py").read_text())
     words = ["reward=rewards.py:right", f"run_dir={tmp_path / 'run'}", "scoring.background=process"]
@@ -78,6 +79,7 @@ def count(iteration):
     raise OSError(f"{iteration.done}: no disk")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "says", "cause"),
     [
@@ -108,6 +110,7 @@ def test_of_a_reward_in_python(tmp_path):
     assert "return [text[1000] for text in completions]" in str(raised.value).splitlines()[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "way", [pytest.param("script", marks=[pytest.mark.slow, pytest.mark.whole]), "notebook"]
 )

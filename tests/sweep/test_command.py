@@ -57,6 +57,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sheet: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_plan_is_shown_and_nothing_is_written_and_torch_is_not_needed(
     sheet: Path, tmp_path: Path
 ) -> None:
@@ -100,6 +101,7 @@ def test_a_row_alone_has_the_stages_that_it_shares(
     assert "begin_from=outputs/sweeps/small-tiny/two-stages-stage-1-s0" in shown
 
 
+@pytest.mark.slow
 def test_published_hours_belong_to_the_full_form(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +150,7 @@ def test_several_values_are_an_axis(capsys: pytest.CaptureFixture[str]) -> None:
     assert "run_dir=outputs/sweeps/small-tiny/v-grpo-one-group-size-8-s0" in shown
 
 
+@pytest.mark.slow
 def test_the_folder_of_other_overrides(drive: Callable[..., "subprocess.Popen[str]"]) -> None:
     first = drive("rows=v-grpo-one", "seed=0")
     first.communicate(timeout=30)

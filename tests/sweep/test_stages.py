@@ -20,6 +20,7 @@ def metrics(run: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in json.loads(x).items() if not k.startswith("time")} for x in lines]
 
 
+@pytest.mark.slow
 def test_it_begins_where_the_other_ended(
     gpt2_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,6 +46,7 @@ def test_twice_the_steps_are_twice_the_work() -> None:
     assert many.work["learning"].flops == pytest.approx(few.work["learning"].flops, rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_language_model_is_counted() -> None:
     words = ["model=tiny_gpt2", *SMALL, "dynamics.length=8", "hardware.gpu=h100"]
     said = show(plan_from_words(*words).config)

@@ -52,6 +52,7 @@ def measured(run: Path) -> list[float]:
     return [line["kl/reference"] for line in lines if "kl/reference" in line]
 
 
+@pytest.mark.slow
 def test_the_reference_is_the_start_or_the_base(begun: Any, tmp_path: Path) -> None:
     words, first = begun
     for reference in ("start", "base"):
@@ -75,6 +76,7 @@ def test_a_resumed_run_has_the_same_reference(begun: Any, tmp_path: Path) -> Non
     assert measured(whole)[1] > 0
 
 
+@pytest.mark.slow
 def test_a_reference_that_was_not_kept_is_the_start(begun: Any, tmp_path: Path) -> None:
     words, first = begun
     run = tmp_path / "run"

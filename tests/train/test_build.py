@@ -205,6 +205,7 @@ def test_terms_share_the_dynamics_of_the_run() -> None:
     assert parts.regularizer.coefficients["kl/old/coefficient"].value == 1.0
 
 
+@pytest.mark.slow
 def test_an_evaluation_may_have_a_size_of_its_own() -> None:
     sampler = build(config("evaluation.size=32", "evaluation.steps=7")).sampler
     assert isinstance(sampler, ImageSampler)

@@ -53,6 +53,7 @@ def test_where_it_is_missing_the_plan_says_what_to_install(refused: Callable[...
     assert "pip install 'rlfactory[gpu]'" in said
 
 
+@pytest.mark.slow
 def test_where_it_is_there_the_plan_knows_its_keys(bitsandbytes: Path, command) -> None:
     words = ["check", "model=sd35", "optimizer=adamw_8bit"]
     shown = command(*words, path=(bitsandbytes,))

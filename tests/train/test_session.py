@@ -131,6 +131,7 @@ def start(
 Traces = Callable[[Path], dict[str, Any]]
 
 
+@pytest.mark.slow
 def test_evaluations_of_prompt_sets_are_resumed_bit_for_bit(start: Start, tmp_path: Path) -> None:
     words = ["algo=nft", "iterations=2", "evaluation.every=1", "checkpoint.every=1"]
     words += ["eval_sets.of=[shapes,preferences]", "eval_sets.counts.preferences=3"]
@@ -225,6 +226,7 @@ KILLED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "moment"),
     # one is of the fast suite: `steered` holds all that can be held
@@ -253,6 +255,7 @@ def test_killed_at_any_moment_it_ends_bit_for_bit(
     assert traces(tmp_path / "parts") == expected
 
 
+@pytest.mark.slow
 def test_an_evaluation_that_a_checkpoint_knows_of_is_not_made_twice(
     start: Start,
     traces: Traces,
@@ -441,6 +444,7 @@ def test_left_at_any_small_step_it_ends_bit_for_bit(
         assert ends(traces(run)) == ends(expected), at
 
 
+@pytest.mark.slow
 def test_without_a_snapshot_the_iteration_is_ended_first(
     start: Start,
     traces: Traces,

@@ -133,6 +133,7 @@ MORE_IMAGES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", TOKENS, ids=" ".join)
 def test_equal_rewards_of_texts_move_no_weight(words: list[str], constant: Constant) -> None:
     assert_still(constant(*TEXT, *words))
@@ -146,6 +147,7 @@ def test_equal_rewards_of_texts_move_no_weight_whatever_the_penalty(
     assert_still(constant(*TEXT, *words))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", IMAGES, ids=" ".join)
 def test_equal_rewards_of_images_move_no_weight(words: list[str], constant: Constant) -> None:
     assert_still(constant(*IMAGE, *words))
@@ -159,6 +161,7 @@ def test_equal_rewards_of_images_move_no_weight_whatever_the_penalty(
     assert_still(constant(*IMAGE, *words))
 
 
+@pytest.mark.slow
 def test_a_critic_learns_equal_rewards(constant: Constant) -> None:
     trainer = constant(*TEXT, "algo=ppo", value=1.0)
     losses = [found["loss/value"] for found in learned(trainer)]
@@ -184,6 +187,7 @@ def varied(trainer: Trainer) -> None:
     trainer.learner.learn(rollout, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("regularizer", "skipped"), [("none", 2), ("kl_token", 0)])
 def test_momentum_carries_no_policy_on_and_a_penalty_away_from_its_reference_is_a_signal(
     regularizer: str, skipped: int, constant: Constant

@@ -42,6 +42,7 @@ def test_learning_from_its_own_steps_is_sound_and_said(algo: str) -> None:
     assert any("dynamics=cps" in text for text in found) is (algo != "grpo")
 
 
+@pytest.mark.slow
 def test_notes_name_what_departs_from_the_model() -> None:
     own = notes("model=z_image_turbo", "algo=grpo")
     assert not [text for text in own if "schedule.steps" in text or "guidance" in text]
@@ -109,6 +110,7 @@ def test_sana_sprint_is_refused_with_its_reason(tmp_path: Path) -> None:
     assert "consistency model in TrigFlow's time (SCMScheduler)" in problem.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algo", ["grpo", "ddpo"])
 def test_flow_sde_takes_no_step_from_just_below_one(algo: str) -> None:
     words = ("model=sana", f"algo={algo}", "dynamics=flow_sde", "hardware.memory_gb=80")

@@ -58,6 +58,7 @@ def test_decoding_takes_what_is_said(name: str, size: int, bench: ModuleType) ->
     assert 2 * Activations(vae).decoding(size**2, 1) == pytest.approx(peak, rel=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frames", [5, 33])
 def test_decoding_a_video_takes_what_is_said(frames: int, bench: ModuleType) -> None:
     vae = parts_of(published()["wan"]["hub"][0])["vae"]

@@ -58,6 +58,7 @@ def test_published_sizes_are_those_of_the_networks(shape: dict[str, Any], name: 
         assert published_rewards()[f"{name}/image"]["parameters"] == image
 
 
+@pytest.mark.slow
 def test_networks_add_up_in_the_precision_in_which_they_compute() -> None:
     assert of("reward=compressibility").resident["rewards"] == 0
     exact = of("reward=pickscore", **{"reward.dtype": "float32"})

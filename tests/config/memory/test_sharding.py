@@ -20,6 +20,7 @@ def of(*words: str) -> Estimate:
     return found
 
 
+@pytest.mark.slow
 def test_one_process_has_all() -> None:
     config = compose(["hardware=fsdp2"]).values
     assert shares_of(config) == ShardedShares()

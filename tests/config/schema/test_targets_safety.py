@@ -77,6 +77,7 @@ def test_values_that_a_target_does_not_take_are_told_without_a_traceback() -> No
         instantiate(node, "optimizer", params=[nn.Parameter(torch.ones(1))])
 
 
+@pytest.mark.slow
 def test_a_folder_of_options_cannot_call_what_it_likes(tmp_path: Path) -> None:
     (tmp_path / "conf" / "reward").mkdir(parents=True)
     (tmp_path / "conf" / "reward" / "innocent.yaml").write_text(

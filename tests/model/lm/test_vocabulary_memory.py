@@ -71,6 +71,7 @@ def used(model: CausalLM, algo: str) -> tuple[int, int]:
     return seen.largest, sum(n for pointer, n in kept.items() if pointer not in weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algo", ["ppo", "sft"])
 def test_memory_is_that_of_a_small_vocabulary(
     algo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -21,6 +21,7 @@ def test_a_row_says_what_the_adapter_says(family: Family) -> None:
         assert plan_from_words(f"model={option}").config["model"]["_target_"] == family.target
 
 
+@pytest.mark.slow
 def test_every_option_of_image_models_is_of_a_family() -> None:
     # the one has no path, the other's lies in a package
     named = [name for name in options("model") if name not in ("causal_lm", "smollm2")]

@@ -42,6 +42,7 @@ def test_another_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         zoo_path("a")
 
 
+@pytest.mark.slow
 def test_it_is_converted_once(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

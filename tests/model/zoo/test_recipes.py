@@ -183,6 +183,7 @@ def test_a_recipe_leaves_out_the_autoencoder_that_it_inherits(
     assert not (elsewhere / SHARED).exists()
 
 
+@pytest.mark.slow
 def test_digits_have_disjoint_halves_and_their_own_words(recipes: Recipes, tmp_path: Path) -> None:
     digits, recipe = recipes("digits"), recipes("tiny_digits")
     parts = [digits.part(index) for index in range(3)]

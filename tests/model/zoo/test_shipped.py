@@ -23,6 +23,7 @@ def noise(count: int) -> Tensor:
     return torch.randn(count, 16, 8, 8, generator=torch.Generator().manual_seed(0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["tiny_sd", "tiny_flux"])
 def test_it_draws_what_it_is_told_more_often_than_not(model: str) -> None:
     config = plan_from_words(f"model={model}", "hardware=cpu").config

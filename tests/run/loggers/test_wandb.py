@@ -63,6 +63,7 @@ def test_offline_it_keeps_everything_under_one_id_over_two_starts(
     assert content["data"][1][0] is None
 
 
+@pytest.mark.slow
 def test_it_goes_on_by_the_id_that_was_saved_and_begins_anew_by_another(tmp_path: Path) -> None:
     first, second = offline(mode="disabled"), offline(mode="disabled")
     first.start(tmp_path, {})

@@ -32,6 +32,7 @@ def export(run: Path, to: Path, *words: str) -> int:
     return app.dispatch(["export", str(run), "--to", str(to), *words])
 
 
+@pytest.mark.slow
 def test_the_folder_has_weights_a_card_and_pictures(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -114,6 +115,7 @@ def test_the_best_checkpoint_leaves_where_it_is_asked_for(
     assert "These weights were not evaluated" in card
 
 
+@pytest.mark.slow
 def test_a_language_model_leaves_as_adapters_and_merged(
     texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -222,6 +224,7 @@ def test_the_cards_code_runs_in_its_folder(
     assert getattr(names["image"], "size", None) == (64, 64)
 
 
+@pytest.mark.slow
 def test_formats_of_image_adapters_are_refused_elsewhere(
     run: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

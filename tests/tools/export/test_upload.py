@@ -92,6 +92,7 @@ def test_a_folder_can_be_kept_as_well(run: Path, here: Hub, tmp_path: Path) -> N
     assert push(run) == 0, "a repository that exists gets another commit"
 
 
+@pytest.mark.slow
 def test_a_public_repository_gets_nothing_private(
     run: Path, here: Hub, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,6 +102,7 @@ def test_a_public_repository_gets_nothing_private(
     assert here.files == {}
 
 
+@pytest.mark.slow
 def test_without_a_token_or_with_a_wrong_one_it_says_to_log_in(
     run: Path, here: Hub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -114,6 +116,7 @@ def test_without_a_token_or_with_a_wrong_one_it_says_to_log_in(
     assert here.requests == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("why", ["HF_HUB_OFFLINE", "nobody answers"])
 def test_without_a_network_it_says_what_to_type(
     why: str,
@@ -136,6 +139,7 @@ def test_without_a_network_it_says_what_to_type(
     assert app.dispatch(["export", str(run), "--to", "red"]) == 0, "as it says"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -44,6 +44,7 @@ def train(run: Path, gpt2_folder: Path, *more: str) -> Path:
     return run
 
 
+@pytest.mark.slow
 def test_it_leaves_figures_and_numbers(
     gpt2_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -85,6 +86,7 @@ def test_the_base_is_what_the_run_began_with(
     assert pages[0]["gap_parts"] == pytest.approx(pages[1]["gap_parts"], abs=1e-3)
 
 
+@pytest.mark.slow
 def test_without_a_difference_in_reward_there_is_no_direction(
     gpt2_folder: Path,
     tmp_path: Path,

@@ -37,6 +37,7 @@ def test_nothing_overlaps_or_leaves_the_page(
             assert not any(box.overlaps(other) for other in boxes[i + 1 :])
 
 
+@pytest.mark.slow
 def test_equal_colours_are_equal_values_in_all_panels(
     survey: Survey, figures: list[Figure], tmp_path: Path
 ) -> None:

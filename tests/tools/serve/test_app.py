@@ -134,6 +134,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.slow
 def test_what_is_malformed_is_refused_and_the_next_is_answered(serving):
     url = serving(Probe())
     for body, (status, said) in MALFORMED.items():
@@ -163,6 +164,7 @@ def test_routes_that_are_not_there(serving):
     assert CLIENT.get(f"{url}/score").status_code == 405
 
 
+@pytest.mark.slow
 def test_a_token(serving, monkeypatch):
     url = serving(Probe("texts"), token="secret")
     for headers in ({}, {"Authorization": "Bearer Secret"}, {"Authorization": "secret"}):

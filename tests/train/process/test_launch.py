@@ -108,6 +108,7 @@ def test_an_ignored_signal_stays_ignored(tmp_path: Path) -> None:
     assert "SIGINT" not in parsed.signals_to_handle
 
 
+@pytest.mark.slow
 def test_rank_0_gives_the_exit_code_and_nothing_is_left_changed(plays: Plays) -> None:
     arguments = plays(
         "assert os.environ['WORLD_SIZE'] == '2'",
@@ -126,6 +127,7 @@ def test_rank_0_gives_the_exit_code_and_nothing_is_left_changed(plays: Plays) ->
     assert status(arguments) == "running", "a rank's to change"
 
 
+@pytest.mark.slow
 def test_a_port_can_be_chosen(plays: Plays) -> None:
     with socket.socket() as listener:
         listener.bind((HOST, 0))
@@ -133,6 +135,7 @@ def test_a_port_can_be_chosen(plays: Plays) -> None:
     assert launch(plays("end(0)"), NODE | {"port": port}) == 0
 
 
+@pytest.mark.slow
 def test_a_killed_rank_ends_the_others_and_is_named(
     plays: Plays, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -144,6 +147,7 @@ def test_a_killed_rank_ends_the_others_and_is_named(
     assert status(arguments) == "failed"
 
 
+@pytest.mark.slow
 def test_the_error_of_another_rank_is_said_where_rank_0_could_not(
     plays: Plays, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -153,6 +157,7 @@ def test_the_error_of_another_rank_is_said_where_rank_0_could_not(
     assert capfd.readouterr().err.strip() == "error: process 1 failed: RewardError: no"
 
 
+@pytest.mark.slow
 def test_rank_0_says_by_itself_why_it_failed(
     plays: Plays, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -175,6 +180,7 @@ def test_a_rank_that_torchrun_had_to_kill_did_not_answer(
     assert capfd.readouterr().err == "error: process 1 did not answer, and was killed\n"
 
 
+@pytest.mark.slow
 def test_the_run_of_another_command_keeps_its_status(plays: Plays) -> None:
     arguments = plays("sys.exit(1)")
     with owned(arguments.run):
@@ -231,6 +237,7 @@ def test_a_signal_before_training_begins(
     assert status(arguments) == word
 
 
+@pytest.mark.slow
 def test_ranks_that_do_not_stop_are_killed(
     plays: Plays, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -65,6 +65,7 @@ def test_a_run_leaves_what_the_readme_lists(finished: Path) -> None:
     assert len(list(folder.evaluations.glob("*.json"))) == 2
 
 
+@pytest.mark.slow
 def test_every_metric_is_in_the_glossary(finished: Path) -> None:
     known = re.findall(r"`([a-z]+/[^`]+)`", (DOCS / "metrics.md").read_text())
     patterns = [re.compile(re.sub(r"<\w+>", r"[^/]+", name) + "$") for name in known]
@@ -99,6 +100,7 @@ def test_sample_draws_with_each_weight_set(finished: Path, tmp_path: Path, weigh
     assert (tmp_path / "grid.png").is_file()
 
 
+@pytest.mark.slow
 def test_evaluate_repeats_what_the_run_measured(finished: Path) -> None:
     folder = RunFolder(finished)
     before = set(folder.evaluations.glob("*.json"))
@@ -112,6 +114,7 @@ GRPO = ["algo=grpo", "regularizer=kl_gaussian", "reward=compressibility"]
 WINDOWED = ["algo=grpo", "window=random_contiguous", "reward=compressibility"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "finetune"),
     [
@@ -154,6 +157,7 @@ def test_the_same_seed_gives_the_same_run(tmp_path: Path) -> None:
     assert weights[0] != weights[2]
 
 
+@pytest.mark.slow
 def test_a_reward_that_raises_fails_the_run_and_keeps_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,6 +172,7 @@ def test_a_reward_that_raises_fails_the_run_and_keeps_the_folder(
     assert "Traceback" in folder.log.read_text()
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_said_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -57,6 +57,7 @@ def test_pictures_are_scored_as_by_the_reward_itself(make: Make) -> None:
     assert all(torch.equal(found[name], expected[name]) for name in found)
 
 
+@pytest.mark.slow
 def test_what_hangs_or_dies_is_replaced_and_has_no_score(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
