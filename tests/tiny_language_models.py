@@ -8,6 +8,8 @@ from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
     CohereConfig,
     CohereForCausalLM,
     Gemma2Config,
@@ -103,5 +105,53 @@ def save_language_model(folder: Path, kind: str, vocabulary: int | None = None) 
                 network = CohereForCausalLM(CohereConfig(**shape, logit_scale=0.25))
         network.generation_config.eos_token_id = tokenizer.eos_token_id
         network.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+SHAPES = {
+    "bloom": {"n_layer": 2, "n_head": 4},
+    "gptj": {"n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4, "n_positions": 128},
+    "openai-gpt": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128},
+    "gpt_oss": {"head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2},
+    "deepseek_v3": {
+        **{"kv_lora_rank": 8, "q_lora_rank": None, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8},
+        **{"v_head_dim": 8, "num_key_value_heads": 4, "n_routed_experts": 4, "n_group": 1},
+        **{"topk_group": 1, "moe_intermediate_size": 16, "num_experts_per_tok": 2},
+    },
+    "jamba": {
+        **{"attn_layer_period": 2, "attn_layer_offset": 1, "use_mamba_kernels": False},
+        **{"num_experts": 4, "mamba_d_state": 8},
+    },
+    "qwen3_next": {
+        **{"layer_types": ["linear_attention", "full_attention"], "head_dim": 8},
+        **{"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8},
+        **{"linear_value_head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2},
+        **{"moe_intermediate_size": 16, "shared_expert_intermediate_size": 16},
+    },
+    "falcon_h1": {
+        **{"mamba_d_ssm": 64, "mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 8},
+        **{"head_dim": 8},
+    },
+    "mamba": {"state_size": 8},
+}
+"""What a small model of an architecture has besides what all have."""
+
+
+def save_any(folder: Path, architecture: str) -> Path:
+    """A folder with a random model of an architecture of `SHAPES` and a tokenizer of bytes."""
+    tokenizer = tiny_tokenizer()
+    shape = {
+        **{"vocab_size": len(tokenizer), "hidden_size": 32, "intermediate_size": 48},
+        **{"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2},
+        **{"max_position_embeddings": 128, "initializer_range": 0.3, "sliding_window": 16},
+        **{"pad_token_id": 0, "eos_token_id": tokenizer.eos_token_id, **SHAPES[architecture]},
+    }
+    known = AutoConfig.for_model(architecture).to_dict().keys() | SHAPES[architecture].keys()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        named = {key: value for key, value in shape.items() if key in known}
+        config = AutoConfig.for_model(architecture, **named)
+        AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

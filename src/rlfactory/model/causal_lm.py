@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from operator import call
 from pathlib import Path
 from typing import Any, Literal
@@ -13,11 +14,11 @@ from transformers import DynamicCache, PretrainedConfig, PreTrainedModel
 
 from rlfactory.dynamics.token import Token
 from rlfactory.model.export_state import with_prefix, with_values
-from rlfactory.model.lm.attention import RecomputedLayers, attention_mask, is_windowed
+from rlfactory.model.lm.attention import RecomputedLayers, attention_mask, masks_by_layers
 from rlfactory.model.lm.critic import Shape, Start, ValueHead, ValueModel, save_critic
 from rlfactory.model.lm.generate import decode, positions_of
 from rlfactory.model.lm.gpt2_step import GPT2Step
-from rlfactory.model.lm.kv_cache import can_continue, preallocated_cache
+from rlfactory.model.lm.kv_cache import can_continue, keep_rows, preallocated_cache
 from rlfactory.model.lm.loading import begins_with_end, context_of, end_ids, load_language_model
 from rlfactory.model.lm.logits import Work, finished, in_chunks
 from rlfactory.model.lm.prompt_format import PromptFormat, TextRole
@@ -159,7 +160,7 @@ class CausalLM(TokenizedModel):
         networks = [self.network]
         if isinstance(self.critic, ValueModel):
             networks.append(self.critic.network)
-        self._windowed = any(is_windowed(network.config) for network in networks)
+        self._masks_by_layers = any(masks_by_layers(network.config) for network in networks)
         self._can_continue = all(can_continue(network.config) for network in networks)
         recomputed = networks if memory.gradient_checkpointing else []
         self._recomputed = [RecomputedLayers(network) for network in recomputed]
@@ -201,16 +202,16 @@ class CausalLM(TokenizedModel):
             if step is not None and ids.shape[1] == 1 and prompt.shape[1] > 1:
                 self.evaluations.begin_pass()
                 return step(ids, mask if is_padded else None, positions)
-            rows = None if cache.get_seq_length() else shared
+            rows = shared if mask.shape[1] == prompt.shape[1] else None
             if rows is not None:
                 first, number = (to_device(x, self.device) for x in rows)
                 ids, mask, positions = ids[first], mask[first], positions[first]
             attention = None
             if is_padded or ids.shape[1] == 1:
-                attention = attention_mask(mask, ids.shape[1], windowed=self._windowed)
+                attention = attention_mask(mask, ids.shape[1], by_layers=self._masks_by_layers)
             state = self._hidden(ids, attention, positions, cache)[:, -1]
             if rows is not None:
-                cache.batch_select_indices(number)
+                keep_rows(cache, number)
                 state = state[number]
             return state
 
@@ -226,7 +227,7 @@ class CausalLM(TokenizedModel):
             step = GPT2Step(self.network, cache) if fits else None
             tokens = decode(
                 read,
-                cache.batch_select_indices,
+                partial(keep_rows, cache),
                 prompt,
                 prompt_mask,
                 dynamics,
@@ -313,7 +314,7 @@ class CausalLM(TokenizedModel):
         """
         if not tokens.prompts_are_padded:
             return None, None
-        attention = attention_mask(mask, mask.shape[1], windowed=self._windowed)
+        attention = attention_mask(mask, mask.shape[1], by_layers=self._masks_by_layers)
         return attention, positions_of(mask)
 
     def _states_after_shared(
@@ -333,7 +334,7 @@ class CausalLM(TokenizedModel):
         cache.batch_select_indices(number)
         mask = torch.cat([tokens.prompt_mask, tokens.mask[:, :-1]], dim=1)
         ids, positions = tokens.response[:, :-1], positions_of(mask)[:, width:]
-        attention = attention_mask(mask, ids.shape[1], windowed=self._windowed)
+        attention = attention_mask(mask, ids.shape[1], by_layers=self._masks_by_layers)
         return torch.cat([before, network(ids, attention, positions, cache)], dim=1)
 
     def _hidden(

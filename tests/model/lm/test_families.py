@@ -3,11 +3,12 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
+from string import ascii_letters
 from typing import Any
 
 import pytest
 import torch
-from tiny_language_models import KINDS, save_language_model
+from tiny_language_models import KINDS, SHAPES, save_any, save_language_model
 from transformers import AutoModelForCausalLM
 
 from rlfactory.dynamics.token import Token
@@ -65,6 +66,33 @@ def test_likelihoods_are_those_of_transformers_and_of_a_full_pass(
     chosen = own.gather(1, tokens.response[0, :, None])[:, 0]
     mask = tokens.mask[0]
     torch.testing.assert_close(tokens.log_prob[0][mask], chosen.detach()[mask], **CLOSE)
+
+
+UNCACHED = ("mamba", "openai-gpt")
+
+
+@pytest.mark.parametrize("architecture", sorted(SHAPES.keys() - {*UNCACHED}))
+def test_other_architectures_too(architecture: str, tmp_path: Path) -> None:
+    """Attention that adds its masks, experts, latent and recurrent states: rows that share a
+    prompt, are padded, and leave the batch."""
+    model = CausalLM(CPU, has_critic=False, path=str(save_any(tmp_path, architecture)))
+    ids, mask = model.encode(["A text"] * 6 + ["Another, longer text"])
+    uniform = torch.rand(len(ids), 24, generator=torch.Generator().manual_seed(1))
+    tokens = model.rollout(ids, mask, Token(length=24, stop=list(ascii_letters)), uniform)
+    assert len({*tokens.mask.sum(1).tolist()}) > 3
+    learned = Token().step(model.forward(tokens)[0], next=tokens.response[tokens.mask]).log_prob
+    torch.testing.assert_close(learned, tokens.log_prob[tokens.mask], **CLOSE)
+    for row in range(len(ids)):
+        prompt, response = ids[row][mask[row]], tokens.response[row][tokens.mask[row]]
+        whole = model.network(torch.cat([prompt, response])[None]).logits[0]
+        own = Token().step(whole[len(prompt) - 1 : -1], next=response).log_prob
+        torch.testing.assert_close(tokens.log_prob[row][tokens.mask[row]], own, **CLOSE)
+
+
+@pytest.mark.parametrize("architecture", UNCACHED)
+def test_a_model_without_a_cache_is_refused(architecture: str, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="draws on no cache"):
+        CausalLM(CPU, path=str(save_any(tmp_path, architecture)))
 
 
 @pytest.mark.parametrize("kind", KINDS)

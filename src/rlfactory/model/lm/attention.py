@@ -4,25 +4,26 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PretrainedConfig
+from transformers import DynamicCache, PretrainedConfig
+from transformers.cache_utils import DynamicLayer
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from rlfactory.utils.errors import ModelError
 
 
-def attention_mask(mask: Tensor, queries: int, *, windowed: bool) -> Tensor:
+def attention_mask(mask: Tensor, queries: int, *, by_layers: bool) -> Tensor:
     """Which tokens the last `queries` of them attend to: those before them that `mask` marks.
 
     Args:
         mask: true on real tokens, `[B, n]`.
         queries: q, how many of the n tokens are new.
-        windowed: whether layers differ in how far they see. transformers then makes each layer's
-            mask from the two-dimensional one, and reads it, which waits for the device.
+        by_layers: see `masks_by_layers`. It reads the two-dimensional mask, which waits for the
+            device.
 
     Returns:
-        `[B, 1, q, n]`, which transformers uses as it is; `mask` itself where `windowed`.
+        `[B, 1, q, n]`, which transformers uses as it is; `mask` itself where `by_layers`.
     """
-    if windowed:
+    if by_layers:
         return mask
     if queries == 1:
         return mask[:, None, None]
@@ -31,12 +32,14 @@ def attention_mask(mask: Tensor, queries: int, *, windowed: bool) -> Tensor:
     return causal.tril(length - queries) & mask[:, None, None]
 
 
-def is_windowed(config: PretrainedConfig) -> bool:
-    """Whether some layer attends to a window of the last tokens only."""
-    kinds = getattr(config, "layer_types", None)
-    if kinds is not None:
-        return any(kind != "full_attention" for kind in kinds)
-    return getattr(config, "sliding_window", None) is not None
+def masks_by_layers(config: PretrainedConfig) -> bool:
+    """Whether transformers makes each layer's mask: some layer attends to a window of the last
+    tokens only or has a recurrent state, or attention is not torch's, and masks are numbers to
+    add, or lengths.
+    """
+    layers = DynamicCache(config=config).layers
+    is_own = config._attn_implementation != "sdpa"
+    return is_own or any(type(layer) is not DynamicLayer for layer in layers)
 
 
 class RecomputedLayers:

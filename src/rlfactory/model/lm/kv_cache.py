@@ -54,6 +54,14 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]
         self.keys, self.values = (buffer[:, :, :end] for buffer in self._buffers)
 
 
+def keep_rows(cache: DynamicCache, rows: Tensor) -> None:
+    """Reduce or extend a cache to some of its rows `[b]`, recurrent states included."""
+    for layer in cache.layers:
+        # transformers selects rows of keys and values alone, and reorders those of all states
+        is_recurrent = hasattr(layer, "recurrent_states")
+        (layer.reorder_cache if is_recurrent else layer.batch_select_indices)(rows)
+
+
 def can_continue(config: PretrainedConfig) -> bool:
     """Whether a network's whole state is keys and values, through which gradients flow."""
     kinds = (DynamicLayer, DynamicSlidingWindowLayer)

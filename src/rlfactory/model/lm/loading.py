@@ -5,6 +5,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +55,8 @@ def load_language_model(
     The network is on `device` (None: the CPU), or where `network_on` says.
 
     Raises:
-        ModelError: there is no such model, its tokenizer has no end-of-text token, or its logits
-            are not computed in a known way.
+        ModelError: there is no such model, it has no cache, its tokenizer has no end-of-text token,
+            or its logits are not computed in a known way.
     """
     target = network_device(device or torch.device("cpu"))
     if is_reference(path):
@@ -74,6 +75,12 @@ def load_language_model(
             location, options = _place(path, locate)
             tokenizer = AutoTokenizer.from_pretrained(location, padding_side="left", **options)
             network = _load_network(location, dtype, target, options)
+    if "past_key_values" not in signature(network.base_model.forward).parameters:
+        raise ModelError(
+            f"model.path={path}: {type(network).__name__} draws on no cache of transformers' (its"
+            " forward has no past_key_values), which responses are drawn with; allowed are models"
+            " that do, as Llama, Qwen, Gemma, Jamba"
+        )
     if tokenizer.eos_token is None:
         raise ModelError(
             f"model.path={path}: its tokenizer has no end of text, so no response could end;"
