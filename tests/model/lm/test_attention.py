@@ -1,15 +1,16 @@
 """Masks are those that transformers would make; layers are recomputed in learning only."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from transformers import GPT2Config, MistralConfig, Qwen2Config
+from transformers import GPT2Config, JambaConfig, LlamaConfig, MistralConfig, Qwen2Config
 from transformers.masking_utils import create_causal_mask
 
 from rlfactory.dynamics.token import Token
 from rlfactory.model.causal_lm import CausalLM
-from rlfactory.model.lm.attention import attention_mask, is_windowed
+from rlfactory.model.lm.attention import attention_mask, masks_by_layers
 from rlfactory.model.memory import Memory
 
 CPU = torch.device("cpu")
@@ -21,22 +22,26 @@ def test_the_mask_is_transformers_own() -> None:
     theirs = create_causal_mask(
         config, torch.zeros(2, 5, 4), attention_mask=MASK, past_key_values=None
     )
-    assert torch.equal(attention_mask(MASK, 5, windowed=False), theirs)
+    assert torch.equal(attention_mask(MASK, 5, by_layers=False), theirs)
 
 
 def test_new_tokens_see_all_before_them() -> None:
-    both = attention_mask(MASK, 2, windowed=False)
-    assert torch.equal(both, attention_mask(MASK, 5, windowed=False)[:, :, 3:])
-    assert torch.equal(attention_mask(MASK, 1, windowed=False), MASK[:, None, None])
-    assert attention_mask(MASK, 5, windowed=True) is MASK
+    both = attention_mask(MASK, 2, by_layers=False)
+    assert torch.equal(both, attention_mask(MASK, 5, by_layers=False)[:, :, 3:])
+    assert torch.equal(attention_mask(MASK, 1, by_layers=False), MASK[:, None, None])
+    assert attention_mask(MASK, 5, by_layers=True) is MASK
 
 
-def test_windows_are_known() -> None:
-    assert is_windowed(MistralConfig(sliding_window=16))
-    assert not is_windowed(MistralConfig(sliding_window=None))
-    assert not is_windowed(GPT2Config())
-    assert not is_windowed(Qwen2Config(use_sliding_window=False))
-    assert is_windowed(Qwen2Config(use_sliding_window=True, max_window_layers=1))
+def test_masks_that_transformers_makes_are_known() -> None:
+    own: dict[str, Any] = {"attn_implementation": "sdpa"}
+    assert not masks_by_layers(GPT2Config(**own))
+    assert not masks_by_layers(MistralConfig(sliding_window=None, **own))
+    assert not masks_by_layers(Qwen2Config(use_sliding_window=False, **own))
+    assert masks_by_layers(MistralConfig(sliding_window=16, **own))
+    assert masks_by_layers(Qwen2Config(use_sliding_window=True, max_window_layers=1, **own))
+    assert masks_by_layers(GPT2Config(attn_implementation="eager")), "it adds masks"
+    assert masks_by_layers(LlamaConfig(attn_implementation="flash_attention_2")), "lengths"
+    assert masks_by_layers(JambaConfig(**own)), "it has recurrent states"
 
 
 @pytest.mark.parametrize("finetune", ["full", "lora"])
