@@ -56,13 +56,13 @@ class Lora:
     Adapters are float32 whatever the dtype of the network. `targets` are module names or their
     endings, `all-linear` for all linear layers but the output projection, or, as a text, a regular
     expression of whole names, all as PEFT has them; None is its choice for the architecture, or all
-    linear layers where it has none. Where
-    `network` is on `meta` and the model is to run on another `device`, adapters get their values
-    here, on the CPU.
+    linear layers where it has none. Stacked experts, and layers whose weights are read past
+    them, are none. Where `network` is on `meta` and the model is to run on another `device`, adapters
+    get their values here, on the CPU.
 
     Raises:
-        ModelError: a target matches no module, or one that shares its weight with another, or an
-            odd `rank` with `init="orthogonal"`.
+        ModelError: a target matches no module, stacked experts or one that shares its weight with
+            another, or an odd `rank` with `init="orthogonal"`.
     """
 
     def __init__(
@@ -79,9 +79,11 @@ class Lora:
         if init == "orthogonal" and rank % 2:
             raise ModelError(f"model.lora_rank={rank}; orthogonal adapters have an even rank")
         targets = with_all_linear(targets)
-        # a network of diffusers has no such type
-        if targets is None and getattr(network.config, "model_type", None) not in PEFT_TARGETS:
-            targets = ALL_LINEAR
+        if targets is None:  # a network of diffusers has no such type
+            kind = getattr(network.config, "model_type", None)
+            targets = PEFT_TARGETS.get(kind, ALL_LINEAR)
+        if targets == ALL_LINEAR:
+            targets = _without_special(network) or ALL_LINEAR
         if not isinstance(targets, str):
             _require_targets(network, targets or [])
         self.network = network
@@ -209,12 +211,43 @@ def merge_adapters(network: Any) -> None:
     network._hf_peft_config_loaded = False
 
 
+EXPERTS = {"gate", "gate_proj", "up_proj", "down_proj", "w1", "w2", "w3"}
+"""Layers of experts. transformers stacks those of a block into parameters, which PEFT would adapt
+where it is given one of these names.
+"""
+
+READ_PAST = {"out_proj", "dt_proj"}
+"""Layers of a Mamba block, whose code and kernels read their weights and call no module."""
+
+
+def _without_special(network: nn.Module) -> list[str]:
+    """Names of the linear layers that can be adapted, where some can't; none where all can.
+
+    Those are experts', and two of a Mamba block.
+    """
+    modules = [*network.modules()]
+    left_out: set[str] = set()
+    if any("gate_up_proj" in module._parameters for module in modules):
+        left_out |= EXPERTS
+    if any({"conv1d", "out_proj"} <= module._modules.keys() for module in modules):
+        left_out |= READ_PAST
+    head = getattr(network, "get_output_embeddings", lambda: None)()
+    linear = [n for n, m in network.named_modules() if isinstance(m, nn.Linear) and m is not head]
+    names = {name.rpartition(".")[2] for name in linear}
+    return sorted(names - left_out) if left_out else []
+
+
 def _require_own_weights(network: nn.Module) -> None:
     """No adapted module may share its weight with another: merged, its adapter changes both."""
     named = [(n, m) for n, m in network.named_modules() if m._parameters.get("weight") is not None]
     owners = Counter(id(module.weight) for _, module in named)
     for name, layer in network.named_modules():
         base = layer.get_base_layer() if isinstance(layer, BaseTunerLayer) else None
+        if base is not None and not hasattr(base, "weight"):
+            raise ModelError(
+                f"model.lora_targets: {name} stacks the weights of its experts, which are not"
+                " adapted; model.lora_targets=all-linear adapts all other matrices"
+            )
         if base is not None and owners[id(base.weight)] > 1:
             other = next(n for n, m in named if m.weight is base.weight and m is not base)
             raise ModelError(

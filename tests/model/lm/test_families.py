@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from tiny_language_models import KINDS, SHAPES, save_any, save_language_model
+from torch import nn
 from transformers import AutoModelForCausalLM
 
 from rlfactory.dynamics.token import Token
@@ -87,6 +88,37 @@ def test_other_architectures_too(architecture: str, tmp_path: Path) -> None:
         whole = model.network(torch.cat([prompt, response])[None]).logits[0]
         own = Token().step(whole[len(prompt) - 1 : -1], next=response).log_prob
         torch.testing.assert_close(tokens.log_prob[row][tokens.mask[row]], own, **CLOSE)
+
+
+@pytest.mark.parametrize("architecture", sorted(SHAPES.keys() - {*UNCACHED}))
+def test_adapters_are_of_linear_layers_whose_weights_they_merge_into(
+    architecture: str, tmp_path: Path
+) -> None:
+    folder = str(save_any(tmp_path, architecture))
+    model = CausalLM(CPU, has_critic=False, path=folder, finetune="lora", lora_rank=4)
+    assert model.lora is not None
+    layers = [layer.get_base_layer() for layer in model.lora.layers]
+    assert layers
+    assert all(isinstance(layer, nn.Linear) for layer in layers)
+    assert all(layer is not model.network.get_output_embeddings() for layer in layers)
+    tokens = roll(model)
+    before = model.forward(tokens)[0].detach()
+    with torch.no_grad():
+        for name, parameter in model.weights.parameters.items():
+            if "lora_B" in name:
+                parameter.add_(0.05)
+        adapted = model.forward(tokens)[0]
+        with model.lora.merged():
+            torch.testing.assert_close(model.forward(tokens)[0], adapted, atol=2e-3, rtol=1e-3)
+    assert not torch.allclose(before, adapted, atol=1e-3)
+
+
+def test_experts_that_are_named_are_refused(tmp_path: Path) -> None:
+    targets = ["gate_proj", "up_proj", "down_proj"]
+    with pytest.raises(ModelError, match="stacks the weights of its experts"):
+        CausalLM(
+            CPU, path=str(save_any(tmp_path, "qwen3_next")), finetune="lora", lora_targets=targets
+        )
 
 
 @pytest.mark.parametrize("architecture", UNCACHED)
