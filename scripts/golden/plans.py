@@ -28,6 +28,7 @@ from rlfactory.config.overrides import compose
 from rlfactory.config.plan import make_plan
 from rlfactory.config.problems import PlanError
 from rlfactory.config.words import normalise_words
+from rlfactory.model.pipelines.packaged import PACKAGED
 from rlfactory.sweep.jobs import jobs_of, seeds_of
 from rlfactory.sweep.sweep_file import read_sheet, sweeps
 
@@ -52,7 +53,9 @@ def cases() -> list[Words]:
     found += [
         (f"{conf.group_of(p)}={conf.option_of(p)}", *conf._needed(p)) for p in _installed(conf)
     ]
-    found += [words for path in sweeps().values() for words in _jobs(path)]
+    # a sweep of a model that another package ships resolves where that is installed alone
+    files = [path for name, path in sweeps().items() if name not in PACKAGED]
+    found += [words for path in files for words in _jobs(path)]
     return [*dict.fromkeys(map(_portable, found))]
 
 
