@@ -233,8 +233,8 @@ def _without_special(network: nn.Module) -> list[str]:
         left_out |= READ_PAST
     head = getattr(network, "get_output_embeddings", lambda: None)()
     linear = [n for n, m in network.named_modules() if isinstance(m, nn.Linear) and m is not head]
-    names = {name.rpartition(".")[2] for name in linear}
-    return sorted(names - left_out) if left_out else []
+    names = {name.rpartition(".")[2] for name in linear} - left_out
+    return sorted(filter(str.isidentifier, names)) if left_out else []  # not `0` of a sequence
 
 
 def _require_own_weights(network: nn.Module) -> None:
