@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from multiprocessing import connection
+from multiprocessing import connection, forkserver
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -70,6 +70,7 @@ def warm_up() -> None:
     path = [str(SCRIPTS), str(SOURCE), before.get("PYTHONPATH", "")]
     os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(path)}
     os.environ["RLFACTORY_TRUST"] = "faulty"  # the logger of `--files`
+    forkserver._forkserver._stop()  # that of tests before, which has other imports
     CONTEXT.set_forkserver_preload(["faulty.warm"])
     first = CONTEXT.Process(target=_is_warm)
     try:
