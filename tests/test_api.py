@@ -104,7 +104,6 @@ def test_a_model_in_memory_gives_the_same_weights_and_is_not_changed(
     assert all(bool((before[n] == t).all()) for n, t in live["model"].state_dict().items())
 
 
-@pytest.mark.slow
 def test_a_function_and_prompts_are_trained_on(run: rl.Run) -> None:
     assert run.config["reward"]["function"] == "object:reward"
     assert "shortness" in run.folder.objects.read_text()

@@ -33,7 +33,6 @@ def test_enough_is_stored() -> None:
     assert sum("refused" in found for found in STORED) > 200
 
 
-@pytest.mark.slow
 def test_a_sample_of_plans_is_as_stored() -> None:
     assert changed(STORED[::PARTS]) == []
 

@@ -7,7 +7,6 @@ import wait_budgets
 from pretended.client import Pretended
 
 TABLE = wait_budgets.read_table()
-QUICK = {"sd3_nft", "gpt2_ppo"}
 BARS = {"images": {"step": 1, "micro_batch": 2}, "texts": {"step": 1 / 8, "micro_batch": 4}}
 """Waits of a sampling step or token, and of a micro-batch of learning."""
 STEADY = ("step", "micro_batch", "old log-probabilities", "update")
@@ -15,10 +14,9 @@ STEADY = ("step", "micro_batch", "old log-probabilities", "update")
 
 
 def cases() -> list[Any]:
-    """The table's cases; most are slow, and every second of these runs with `--whole`."""
-    kinds = [[pytest.mark.slow], [pytest.mark.slow, pytest.mark.whole]]
-    slow = [name for name in TABLE if name not in QUICK]
-    marks = {name: kinds[i % 2] for i, name in enumerate(slow)}
+    """The table's cases; of all but two, every second runs with `--whole`."""
+    others = [name for name in TABLE if name not in ("sd3_nft", "gpt2_ppo")]
+    marks = {name: pytest.mark.whole for name in others[1::2]}
     return [pytest.param(name, marks=marks.get(name, ())) for name in TABLE]
 
 

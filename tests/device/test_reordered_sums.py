@@ -5,9 +5,8 @@ a CPU that is emulated: while learning, each matrix product and convolution is t
 halves. Both are computed in float32 and rounded once, as tensor cores do.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 import torch
@@ -50,12 +49,6 @@ CASES = {
     "ddpo": "model=tiny_sd algo=ddpo window.size=4 micro_batch=5",
     "ddpo_sf": "model=tiny_sd algo=ddpo_sf window.size=4 micro_batch=5 updates_per_iteration=1",
 }
-
-
-def quick(cases: Iterable[str], *names: str) -> list[Any]:
-    """Cases, of which all but `names` are slow."""
-    marks = {name: () for name in names}
-    return [pytest.param(case, marks=marks.get(case, pytest.mark.slow)) for case in cases]
 
 
 @pytest.fixture
@@ -135,8 +128,8 @@ def run(words: str) -> dict[str, float]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("reordered")
-@pytest.mark.parametrize("precision", ["bf16", pytest.param("fp16", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("case", quick(CASES, "two epochs", "grpo_guard", "ddpo"))
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize("case", CASES)
 def test_ratios_begin_at_one(case: str, precision: str) -> None:
     metrics = run(f"{CASES[case]} precision={precision}")
     assert metrics["ratio/first_max_dev"] < 1e-7
@@ -147,7 +140,7 @@ def test_ratios_begin_at_one(case: str, precision: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("reordered")
-@pytest.mark.parametrize("case", quick(["all steps", "grpo_guard", "ddpo"], "ddpo"))
+@pytest.mark.parametrize("case", ["all steps", "grpo_guard", "ddpo"])
 def test_sampled_log_probabilities_would_be_refused(case: str) -> None:
     with pytest.raises(TrainingError, match="algo.old_log_probs=recomputed"):
         run(f"{CASES[case]} precision=bf16 algo.old_log_probs=sampled")
@@ -155,7 +148,7 @@ def test_sampled_log_probabilities_would_be_refused(case: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("reordered")
-@pytest.mark.parametrize("case", quick(["grpo", "grpo_guard", "ddpo"], "grpo"))
+@pytest.mark.parametrize("case", ["grpo", "grpo_guard", "ddpo"])
 def test_a_half_precision_rollout_is_learned_from_in_float32(case: str) -> None:
     metrics = run(f"{CASES[case]} precision=bf16_rollout")
     assert metrics["ratio/max_dev"] < 1e-6

@@ -191,7 +191,6 @@ def test_what_leaves_opens_elsewhere_bit_for_bit(left: Leaving, case: Case) -> N
         assert torch.equal(it.found["peft"], it.output)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     [pytest.param(c, id=str(c), marks=() if c in OFTEN else pytest.mark.slow) for c in CASES],
@@ -205,7 +204,6 @@ def some(often: str, families: Iterable[str]) -> list[Any]:
     return [pytest.param(f, marks=() if f == often else pytest.mark.slow) for f in families]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("family", some("sd", FAMILIES))
 def test_merged_weights_are_the_adapters_as_far_as_rounding_goes(
     left: Leaving, family: str

@@ -38,7 +38,6 @@ def brightness(images: Any, prompts: Any, metadata: Any) -> list[float]:
     return [float(image.float().mean()) for image in images]
 
 
-@pytest.mark.slow
 def test_it_trains_on_edits(run: Path) -> None:
     records = [record for record in read(run / "metrics.jsonl") if "grad/norm" in record]
     assert len(records) == 3

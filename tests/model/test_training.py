@@ -1,9 +1,7 @@
 """One iteration of every image algorithm on each family of models that it supports."""
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -76,29 +74,14 @@ def require_sound(trainer: Trainer, metrics: Metrics, moved: float) -> None:
         assert metrics["ratio/first_max_dev"] <= trainer.components.algo.ratio_tolerance
 
 
-SEEN = [["algo=ddpo_sf"], ["algo=nft"], ["algo=vgrpo"]]
-"""What the matrix's tests train on every family, as it is."""
-
-
-def cases(*many: list[str], slow: Sequence[list[str]] = SEEN) -> list[Any]:
-    return [
-        pytest.param(words, id=" ".join(words), marks=pytest.mark.slow if words in slow else ())
-        for words in many
-    ]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("words", cases(*STEPWISE, *FLOW, *FORWARD))
+@pytest.mark.parametrize("words", [*STEPWISE, *FLOW, *FORWARD], ids=" ".join)
 def test_on_a_flow(words: list[str], sd3_folder: Path) -> None:
     require_sound(*trained(sd3_folder, *words, "model.text_tokens=16"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "words",
-    # samplers that are the same for both processes were tried on a flow
-    cases(*STEPWISE, *FORWARD, slow=[*SEEN, STEPWISE[3], FORWARD[5]]),
-)
+@pytest.mark.parametrize("words", [*STEPWISE, *FORWARD], ids=" ".join)
 def test_on_a_model_that_predicts_noise(words: list[str], sd_folder: Path) -> None:
     trainer, metrics, moved = trained(sd_folder, "model=sd14", *words)
     require_sound(trainer, metrics, moved)

@@ -140,7 +140,6 @@ def test_a_prompt_without_a_word(said, prompt, message, caplog):
     assert message in caplog.text
 
 
-@pytest.mark.slow
 def test_rendered_words(real):
     """Six of the 200 that scripts/bench/ocr.py draws."""
     images = picture_of(WORDS)

@@ -86,7 +86,6 @@ def drawn(
     return {name: (m, d, load_file(job["out"])) for name, (m, d, job) in ours.items()}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_it_draws_from_the_policys_distribution(name: str, drawn: Any) -> None:
     model, dynamics, found = drawn[name]

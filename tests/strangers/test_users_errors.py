@@ -111,9 +111,7 @@ def test_of_a_reward_in_python(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "way", [pytest.param("script", marks=[pytest.mark.slow, pytest.mark.whole]), "notebook"]
-)
+@pytest.mark.parametrize("way", [pytest.param("script", marks=pytest.mark.whole), "notebook"])
 def test_a_script_and_a_notebook_show_ten_lines(way, tmp_path):
     code = SCRIPT.format(words=", ".join(map(repr, TINY)))
     (tmp_path / "mine.py").write_text(code)

@@ -32,7 +32,6 @@ def agrees(found: dict[str, Any], expected: dict[str, Any]) -> None:
         assert found["sha256"] == expected["sha256"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("algorithm", "layout"), QUICK)
 def test_some_weights_are_as_stored(algorithm: str, layout: str) -> None:
     found = weights.trained(weights.words_of(algorithm, layout))

@@ -108,14 +108,13 @@ MORE_TOKENS = [
     ["algo=ppo", "regularizer=kl_token_adaptive"],
     ["algo=ppo", "precision=bf16"],
 ]
-SLOW = pytest.mark.slow
 IMAGES = [
-    pytest.param(["algo=nft"], marks=SLOW),
+    ["algo=nft"],
     ["algo=nft", "algo.beta=0.3", "regularizer=kl_v"],
-    pytest.param(["algo=awm"], marks=SLOW),
+    ["algo=awm"],
     ["algo=vgrpo", ADAPTERS, "model.lora_init=orthogonal", "regularizer=kl_v"],
     ["algo=grpo", "regularizer=kl_gaussian"],
-    pytest.param(["algo=diffusion_dpo"], marks=SLOW),
+    ["algo=diffusion_dpo"],
 ]
 SINGLE_UPDATE = {"ddpo_sf": ["updates_per_iteration=1"]}  # a second is not on-policy: refused
 OF_STEPS = ("kl_gaussian", "kl_x", "kl_flow_grpo")

@@ -32,7 +32,6 @@ def run(wan_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return api.train(*words, iterations=3, run_dir=str(folder))
 
 
-@pytest.mark.slow
 def test_three_iterations_change_weights_and_are_scored(run: Any) -> None:
     lines = (run.path / "metrics.jsonl").read_text().splitlines()
     metrics = [json.loads(line) for line in lines]

@@ -32,7 +32,6 @@ def export(run: Path, to: Path, *words: str) -> int:
     return app.dispatch(["export", str(run), "--to", str(to), *words])
 
 
-@pytest.mark.slow
 def test_the_folder_has_weights_a_card_and_pictures(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -65,7 +65,6 @@ def test_a_run_leaves_what_the_readme_lists(finished: Path) -> None:
     assert len(list(folder.evaluations.glob("*.json"))) == 2
 
 
-@pytest.mark.slow
 def test_every_metric_is_in_the_glossary(finished: Path) -> None:
     known = re.findall(r"`([a-z]+/[^`]+)`", (DOCS / "metrics.md").read_text())
     patterns = [re.compile(re.sub(r"<\w+>", r"[^/]+", name) + "$") for name in known]
@@ -122,7 +121,7 @@ WINDOWED = ["algo=grpo", "window=random_contiguous", "reward=compressibility"]
         pytest.param(GRPO, "lora"),
         # lora and nft: the run that is `finished`
         *(
-            pytest.param(words, form, marks=[pytest.mark.slow, pytest.mark.whole])
+            pytest.param(words, form, marks=pytest.mark.whole)
             for words, form in (
                 (NFT, "lora"),
                 (GRPO, "full"),

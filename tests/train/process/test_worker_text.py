@@ -83,7 +83,6 @@ def test_it_learns_what_is_rewarded(learned: Path) -> None:
     assert after > before + 0.2
 
 
-@pytest.mark.slow
 def test_a_run_leaves_its_samples_as_tables(learned: Path) -> None:
     folder = RunFolder(learned)
     assert folder.read_status() == "done"
