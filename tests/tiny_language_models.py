@@ -1,27 +1,14 @@
 """Random language models of the architectures that people train, with a chat template each."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
 from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    CohereConfig,
-    CohereForCausalLM,
-    Gemma2Config,
-    Gemma2ForCausalLM,
-    Gemma3ForCausalLM,
-    Gemma3TextConfig,
-    LlamaConfig,
-    LlamaForCausalLM,
-    PreTrainedTokenizerFast,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 KINDS = ("llama", "qwen3", "gemma2", "gemma3")
 
@@ -70,57 +57,30 @@ def tiny_tokenizer(kind: str = "qwen3") -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def save_language_model(folder: Path, kind: str, vocabulary: int | None = None) -> Path:
-    """A folder with a random model of 2 layers and its tokenizer.
-
-    Args:
-        folder: where it is saved.
-        kind: `llama`, `qwen3`, `gemma2` or `gemma3`.
-        vocabulary: the number of logits; None: that of the tokenizer.
-    """
-    tokenizer = tiny_tokenizer(kind)
-    shape = {
-        **{"vocab_size": vocabulary or len(tokenizer), "hidden_size": 32, "intermediate_size": 48},
-        **{"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2},
-        **{"head_dim": 8, "max_position_embeddings": 128, "initializer_range": 0.3},
-        **{"pad_token_id": 0, "eos_token_id": tokenizer.eos_token_id},
-    }
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        match kind:
-            case "llama":
-                network = LlamaForCausalLM(LlamaConfig(**shape))
-            case "qwen3":
-                network = Qwen3ForCausalLM(Qwen3Config(**shape, tie_word_embeddings=True))
-            case "gemma2":
-                # caps logits, and every second layer sees a window
-                options = {"sliding_window": 16, "final_logit_softcapping": 3.0}
-                network = Gemma2ForCausalLM(Gemma2Config(**shape, **options))
-            case "gemma3":
-                kinds = ["sliding_attention", "full_attention"]
-                config = Gemma3TextConfig(**shape, sliding_window=16, layer_types=kinds)
-                network = Gemma3ForCausalLM(config)
-            case _:
-                shape.pop("head_dim")
-                network = CohereForCausalLM(CohereConfig(**shape, logit_scale=0.25))
-        network.generation_config.eos_token_id = tokenizer.eos_token_id
-        network.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-SHAPES = {
+SHAPES: dict[str, dict[str, Any]] = {
+    "llama": {"head_dim": 8},
+    "qwen3": {"head_dim": 8, "tie_word_embeddings": True},
+    # caps logits, and every second layer sees a window
+    "gemma2": {"head_dim": 8, "sliding_window": 16, "final_logit_softcapping": 3.0},
+    "gemma3": {
+        **{"head_dim": 8, "sliding_window": 16},
+        **{"layer_types": ["sliding_attention", "full_attention"]},
+    },
+    "cohere": {"logit_scale": 0.25},
     "bloom": {"n_layer": 2, "n_head": 4},
     "gptj": {"n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4, "n_positions": 128},
     "openai-gpt": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128},
-    "gpt_oss": {"head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2},
+    "gpt_oss": {
+        **{"head_dim": 8, "sliding_window": 16},
+        **{"num_local_experts": 4, "num_experts_per_tok": 2},
+    },
     "deepseek_v3": {
         **{"kv_lora_rank": 8, "q_lora_rank": None, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8},
         **{"v_head_dim": 8, "num_key_value_heads": 4, "n_routed_experts": 4, "n_group": 1},
         **{"topk_group": 1, "moe_intermediate_size": 16, "num_experts_per_tok": 2},
     },
     "jamba": {
-        **{"attn_layer_period": 2, "attn_layer_offset": 1, "use_mamba_kernels": False},
+        **{"attn_layer_period": 2, "attn_layer_offset": 1},
         **{"num_experts": 4, "mamba_d_state": 8},
     },
     "qwen3_next": {
@@ -135,23 +95,33 @@ SHAPES = {
     },
     "mamba": {"state_size": 8},
 }
-"""What a small model of an architecture has besides what all have."""
+"""What a small model of a kind has besides what all have."""
+UNCACHED = ("mamba", "openai-gpt")
+OTHERS = tuple(SHAPES.keys() - {*TEMPLATES, *UNCACHED})
 
 
-def save_any(folder: Path, architecture: str) -> Path:
-    """A folder with a random model of an architecture of `SHAPES` and a tokenizer of bytes."""
-    tokenizer = tiny_tokenizer()
+def save_language_model(folder: Path, kind: str, vocabulary: int | None = None) -> Path:
+    """A folder with a random model of 2 layers and its tokenizer.
+
+    Args:
+        folder: where it is saved.
+        kind: one of `SHAPES`.
+        vocabulary: the number of logits; None: that of the tokenizer.
+    """
+    tokenizer = tiny_tokenizer(kind if kind in TEMPLATES else "qwen3")
+    architecture = {"gemma3": "gemma3_text"}.get(kind, kind)
     shape = {
-        **{"vocab_size": len(tokenizer), "hidden_size": 32, "intermediate_size": 48},
+        **{"vocab_size": vocabulary or len(tokenizer), "hidden_size": 32, "intermediate_size": 48},
         **{"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2},
-        **{"max_position_embeddings": 128, "initializer_range": 0.3, "sliding_window": 16},
-        **{"pad_token_id": 0, "eos_token_id": tokenizer.eos_token_id, **SHAPES[architecture]},
+        **{"max_position_embeddings": 128, "initializer_range": 0.3},
+        **{"pad_token_id": 0, "eos_token_id": tokenizer.eos_token_id, **SHAPES[kind]},
     }
-    known = AutoConfig.for_model(architecture).to_dict().keys() | SHAPES[architecture].keys()
+    known = AutoConfig.for_model(architecture).to_dict().keys() | SHAPES[kind].keys()
+    named = {key: value for key, value in shape.items() if key in known}
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        named = {key: value for key, value in shape.items() if key in known}
-        config = AutoConfig.for_model(architecture, **named)
-        AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+        network = AutoModelForCausalLM.from_config(AutoConfig.for_model(architecture, **named))
+        network.generation_config.eos_token_id = tokenizer.eos_token_id
+        network.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_language_models import KINDS, SHAPES, save_any, save_language_model
+from tiny_language_models import KINDS, OTHERS, UNCACHED, save_language_model
 from torch import nn
 from transformers import AutoModelForCausalLM
 
@@ -69,14 +69,11 @@ def test_likelihoods_are_those_of_transformers_and_of_a_full_pass(
     torch.testing.assert_close(tokens.log_prob[0][mask], chosen.detach()[mask], **CLOSE)
 
 
-UNCACHED = ("mamba", "openai-gpt")
-
-
-@pytest.mark.parametrize("architecture", sorted(SHAPES.keys() - {*UNCACHED}))
-def test_other_architectures_too(architecture: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("architecture", sorted(OTHERS))
+def test_other_architectures_too(architecture: str, folder: Folder) -> None:
     """Attention that adds its masks, experts, latent and recurrent states: rows that share a
     prompt, are padded, and leave the batch."""
-    model = CausalLM(CPU, has_critic=False, path=str(save_any(tmp_path, architecture)))
+    model = CausalLM(CPU, has_critic=False, path=str(folder(architecture)))
     ids, mask = model.encode(["A text"] * 6 + ["Another, longer text"])
     uniform = torch.rand(len(ids), 24, generator=torch.Generator().manual_seed(1))
     tokens = model.rollout(ids, mask, Token(length=24, stop=list(ascii_letters)), uniform)
@@ -90,12 +87,12 @@ def test_other_architectures_too(architecture: str, tmp_path: Path) -> None:
         torch.testing.assert_close(tokens.log_prob[row][tokens.mask[row]], own, **CLOSE)
 
 
-@pytest.mark.parametrize("architecture", sorted(SHAPES.keys() - {*UNCACHED}))
+@pytest.mark.parametrize("architecture", sorted(OTHERS))
 def test_adapters_are_of_linear_layers_whose_weights_they_merge_into(
-    architecture: str, tmp_path: Path
+    architecture: str, folder: Folder
 ) -> None:
-    folder = str(save_any(tmp_path, architecture))
-    model = CausalLM(CPU, has_critic=False, path=folder, finetune="lora", lora_rank=4)
+    path = str(folder(architecture))
+    model = CausalLM(CPU, has_critic=False, path=path, finetune="lora", lora_rank=4)
     assert model.lora is not None
     layers = [layer.get_base_layer() for layer in model.lora.layers]
     assert layers
@@ -113,18 +110,16 @@ def test_adapters_are_of_linear_layers_whose_weights_they_merge_into(
     assert not torch.allclose(before, adapted, atol=1e-3)
 
 
-def test_experts_that_are_named_are_refused(tmp_path: Path) -> None:
+def test_experts_that_are_named_are_refused(folder: Folder) -> None:
     targets = ["gate_proj", "up_proj", "down_proj"]
     with pytest.raises(ModelError, match="stacks the weights of its experts"):
-        CausalLM(
-            CPU, path=str(save_any(tmp_path, "qwen3_next")), finetune="lora", lora_targets=targets
-        )
+        CausalLM(CPU, path=str(folder("qwen3_next")), finetune="lora", lora_targets=targets)
 
 
 @pytest.mark.parametrize("architecture", UNCACHED)
-def test_a_model_without_a_cache_is_refused(architecture: str, tmp_path: Path) -> None:
+def test_a_model_without_a_cache_is_refused(architecture: str, folder: Folder) -> None:
     with pytest.raises(ModelError, match="draws on no cache"):
-        CausalLM(CPU, path=str(save_any(tmp_path, architecture)))
+        CausalLM(CPU, path=str(folder(architecture)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
