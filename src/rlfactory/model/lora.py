@@ -79,18 +79,18 @@ class Lora:
         if init == "orthogonal" and rank % 2:
             raise ModelError(f"model.lora_rank={rank}; orthogonal adapters have an even rank")
         targets = with_all_linear(targets)
-        if targets is None:  # a network of diffusers has no such type
+        if not targets:  # a network of diffusers has no such type
             kind = getattr(network.config, "model_type", None)
             targets = PEFT_TARGETS.get(kind, ALL_LINEAR)
         if targets == ALL_LINEAR:
             targets = _without_special(network) or ALL_LINEAR
         if not isinstance(targets, str):
-            _require_targets(network, targets or [])
+            _require_targets(network, targets)
         self.network = network
         self.config = LoraConfig(
             r=rank,
             lora_alpha=alpha,
-            target_modules=targets if isinstance(targets, str) else list(targets or ()) or None,
+            target_modules=targets if isinstance(targets, str) else list(targets),
             # GPT-2's Conv1D stores its matrices transposed
             fan_in_fan_out=any(isinstance(module, Conv1D) for module in network.modules()),
         )

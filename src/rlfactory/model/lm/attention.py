@@ -38,8 +38,8 @@ def masks_by_layers(config: PretrainedConfig) -> bool:
     add, or lengths.
     """
     layers = DynamicCache(config=config).layers
-    is_own = config._attn_implementation != "sdpa"
-    return is_own or any(type(layer) is not DynamicLayer for layer in layers)
+    is_plain = all(type(layer) is DynamicLayer for layer in layers)
+    return config._attn_implementation != "sdpa" or not is_plain
 
 
 class RecomputedLayers:
