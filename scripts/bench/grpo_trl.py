@@ -11,7 +11,6 @@ from probe import Clock, job, report
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-
 FASTEST = {
     **{"gradient_checkpointing": False, "bf16": False, "use_cpu": True, "disable_tqdm": True},
     **{"report_to": "none", "save_strategy": "no", "dataloader_pin_memory": False},
