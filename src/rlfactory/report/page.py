@@ -76,7 +76,7 @@ def page(report: Report, run: RunContent | None = None) -> str:
     functions += [runs_counted, is_gain, embedded, change_cells, id, zip]
     about = report.about
     source = " · ".join(filter(None, (about.paper, about.table))) if about else ""
-    return _template().render(
+    return template("page.html").render(
         {function.__name__: function for function in functions},
         style=Markup(style),
         report=report,
@@ -107,7 +107,8 @@ def page(report: Report, run: RunContent | None = None) -> str:
 
 
 @cache
-def _template() -> "Template":
+def template(name: str) -> "Template":
+    """A template of the folder `html`, which escapes all text."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -117,7 +118,7 @@ def _template() -> "Template":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("page.html")
+    return environment.get_template(name)
 
 
 def _titles(report: Report, run: RunContent | None, *shown: object) -> dict[str, str]:
