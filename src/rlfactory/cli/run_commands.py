@@ -111,7 +111,7 @@ def verify(words: Sequence[str]) -> int:
     a, config, moved = _of_run("verify", words)
     require_possible(config)
     silence_notices()
-    from rlfactory.tools.verify.command import verify as run_verify
+    from rlfactory.tools.verify import verify as run_verify
 
     return run_verify(a.run, config, a.iteration, moved)
 
