@@ -24,8 +24,15 @@ from rlfactory.model.lm.gpt2_step import GPT2Step
 from rlfactory.model.text_base import TextModel
 from rlfactory.rollout import Tokens
 from rlfactory.tools.empty_models import empty_models
-from rlfactory.tools.fake_tensors import Counting, Work, bytes_of, fake_run
-from rlfactory.tools.speeds import Speeds, format_seconds, measured_speeds
+from rlfactory.tools.fake_tensors import (
+    Counting,
+    Speeds,
+    Work,
+    bytes_of,
+    fake_run,
+    format_seconds,
+    measured_speeds,
+)
 from rlfactory.train import build as engine
 from rlfactory.train.components import Components, NoProgress
 from rlfactory.train.trainer import Trainer

@@ -116,8 +116,7 @@ class Run:
         """
         from rlfactory.run.inputs import with_inputs
         from rlfactory.tools.restore import find_checkpoint, restored_components
-        from rlfactory.tools.sample import draw_samples
-        from rlfactory.tools.sampling_config import SamplingOptions, sampling_config
+        from rlfactory.tools.sample import SamplingOptions, draw_samples, sampling_config
 
         with live_objects(self._required({})):
             checkpoint = find_checkpoint(self.path, best)
