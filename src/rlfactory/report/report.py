@@ -8,8 +8,7 @@ from pathlib import Path
 
 from rlfactory.report.sample_pairs import SamplePair
 from rlfactory.report.verdicts import Verdict
-from rlfactory.sweep.claims import Claim
-from rlfactory.sweep.table import Column, TableInfo
+from rlfactory.sweep.table import Claim, Column, TableInfo
 
 
 @dataclass(frozen=True)
