@@ -309,12 +309,11 @@ def sample_images(groups: Iterable[Group]) -> list[SampleImage]:
 
 def _images_of(row: str, run: Path, seed: int) -> list[SampleImage]:
     folder = RunFolder(run)
-    grids = sorted(folder.samples.glob("eval_*.png"))
-    captions = [(folder.strip, f"the same prompts over training, seed {seed}")]
-    if grids and (number := grids[-1].stem.removeprefix("eval_")).isdecimal():
-        iteration = int(number)
-        captions.append((grids[-1], f"samples after {iteration} iterations, seed {seed}"))
-    return [SampleImage(row, caption, path) for path, caption in captions if path.is_file()]
+    captions = {folder.strip: f"the same prompts over training, seed {seed}"}
+    grids = {i: path for i, path in folder.shown().items() if path.suffix == ".png"}
+    if grids:
+        captions[grids[max(grids)]] = f"samples after {max(grids)} iterations, seed {seed}"
+    return [SampleImage(row, text, path) for path, text in captions.items() if path.is_file()]
 
 
 def texts(groups: Iterable[Group]) -> dict[str, list[SamplePair]]:

@@ -17,7 +17,7 @@ from rich.console import Console
 from torch import Tensor
 
 from rlfactory.prompts.ops.pictured import PicturedText
-from rlfactory.report.image_grid import grid, pairs, strip
+from rlfactory.report.image_grid import grid, stacks, strip
 from rlfactory.report.sample_pairs import choose, readable_rows, sample_pairs, samples_at
 from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.atomic_write import new_file, write_text
@@ -170,13 +170,12 @@ class ImageGallery(Gallery):
         if not rows:
             return
         both = [shown[row][0] for row in rows]
-        before, after = zip(*rows.values(), strict=True)
-        pairs(
-            before,
-            after,
+        stacks(
+            [*rows.values()],
             [pair.prompt for pair in both],
             self.folder / "pairs.png",
             f"{self.main} before and after training, seed {self.seed}",
+            names=("before", "after"),
             scores=[(pair.before.score, pair.after.score) for pair in both],
             good=self.good,
             full_text="../index.html",

@@ -306,7 +306,7 @@ def as_html(folder: RunFolder, before: Mapping[str, float], after: Mapping[str, 
     """
     from rlfactory.report.page import template
 
-    grids, main = sorted(folder.samples.glob("eval_*.png")), main_score(folder)
+    main, grids = main_score(folder), [p for p in folder.shown().values() if p.suffix == ".png"]
     shown = [picture for picture in [folder.curves, *grids[-1:]] if picture.is_file()]
     samples = [s for i in evaluated(folder)[-1:] for s in samples_at(folder, i, main)]
     texts = [[prompt, s.text, number(s.score)] for prompt, s in samples if s.text is not None]

@@ -1,7 +1,6 @@
 """`rlfactory sync`: logs all of a run afterwards, after a failure or to another logger."""
 
 import math
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -54,7 +53,7 @@ def replay_to_logger(run: Path, config: Config) -> int:
 
 def replay_run(logger: Logger, folder: RunFolder, config: Mapping[str, Any]) -> int:
     """Log all metrics and samples of a run from the beginning; returns the lines of metrics."""
-    records, samples = read(folder.metrics), _evaluations(folder)
+    records, samples = read(folder.metrics), folder.shown()
     logger.restart(folder.path)
     logger.start(folder.path, config)
     for record in records:
@@ -65,15 +64,6 @@ def replay_run(logger: Logger, folder: RunFolder, config: Mapping[str, Any]) -> 
         logger.log(iteration, _values(record))
     logger.finish()
     return len(records)
-
-
-def _evaluations(folder: RunFolder) -> dict[int, Path]:
-    """The file of samples of each evaluation, by its iteration."""
-    paths = sorted([*folder.samples.glob("eval_*.png"), *folder.samples.glob("eval_*.md")])
-    # a pipe, for one, would be waited for
-    files = [path for path in paths if path.is_file()]
-    matches = {path: re.fullmatch(r"eval_(\d+)", path.stem) for path in files}
-    return {int(match[1]): path for path, match in matches.items() if match}
 
 
 def _values(record: Mapping[str, float | None]) -> dict[str, float]:

@@ -124,7 +124,7 @@ def _scores(info: ExportInfo) -> list[str]:
 def _copy_images(folder: Path, info: ExportInfo) -> list[tuple[str, str]]:
     """Copy the images and pages of samples; returns their titles and names."""
     first = info.run.evaluation(0)
-    label = evaluation_label(first.is_file() and Scores.load(first).separate)
+    label = evaluation_label([Scores.load(first)] if first.is_file() else [])
     images = {
         "The same prompts over training": info.run.strip,
         f"{label.capitalize()} after {info.step} iterations": info.run.grid(info.step),
