@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import yaml
 
 from rlfactory.config._hydra import ComposedConfig, CompositionError, Override, defaults_list, parse
-from rlfactory.config.dotted_keys import leaves, value_at
 from rlfactory.config.key_reference import comments, file_reference, key_reference
 from rlfactory.config.options import folders, options
 from rlfactory.config.overrides import SHARED, compose
@@ -18,6 +17,7 @@ from rlfactory.config.schema.signature import read_signature
 from rlfactory.config.schema.static_names import TargetError
 from rlfactory.config.schema.targets import is_foreign_optimizer
 from rlfactory.config.words import searched, typed_value
+from rlfactory.utils.dotted_keys import leaves, value_at
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,8 @@ from typing import Any
 import yaml
 
 from rlfactory.cli.new_run import unusable
-from rlfactory.config.compat import with_new_keys
 from rlfactory.config.diff import MISSING, differences, format_value
-from rlfactory.config.frozen_file import frozen_file_problems, try_frozen
+from rlfactory.config.frozen import frozen_file_problems, try_frozen, with_new_keys
 from rlfactory.config.plan import Plan
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.run.atomic_write import write_text
@@ -20,7 +19,7 @@ from rlfactory.run.lock import require_free
 from rlfactory.tools.extend import keep_config
 from rlfactory.train.process.begun_code import remember_code
 from rlfactory.utils.data_files import FileError
-from rlfactory.utils.path_keys import with_absolute_paths
+from rlfactory.utils.dotted_keys import with_absolute_paths
 
 Config = Mapping[str, Any]
 TIMESTAMP = len("2026-01-31_12-00-00")

@@ -17,8 +17,8 @@ from rlfactory.run.inputs import remember, with_inputs
 from rlfactory.train.process.begun_code import remember_code, untrusted_code
 from rlfactory.utils.console import silence_notices
 from rlfactory.utils.data_files import FileError
+from rlfactory.utils.dotted_keys import absolute, file_of, path_values
 from rlfactory.utils.live_objects import references_in
-from rlfactory.utils.path_keys import absolute, file_of, path_values
 
 _EVALUATION = """
 evaluation eval_rewards eval_sets scoring seed sample_batch prompt_cache reward prompts hardware
@@ -276,8 +276,7 @@ def require_run(run: Path) -> Mapping[str, Any]:
     """A run folder's configuration, upgraded to this version; PlanError if it has none that can be
     used.
     """
-    from rlfactory.config.compat import with_defaults
-    from rlfactory.config.frozen_file import frozen_file_problems, read_frozen
+    from rlfactory.config.frozen import frozen_file_problems, read_frozen, with_defaults
 
     path = run / "config.yaml"
     if not os.path.isfile(path):  # also False for names that are too long

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlfactory.config.compat import upgrade
+from rlfactory.config.frozen import upgrade
 from rlfactory.config.memory.model_parts import LLAMA_LIKE, NETWORKS, shapes
 from rlfactory.model.pipelines.adapter_files import (
     AdapterFileError,

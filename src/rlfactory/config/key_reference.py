@@ -10,8 +10,7 @@ from typing import Any
 
 import yaml
 
-from rlfactory.config.dotted_keys import value_at
-from rlfactory.config.layers import is_global
+from rlfactory.config.companions import is_global
 from rlfactory.config.options import options
 from rlfactory.config.paths import packaged_folder
 from rlfactory.config.schema.root import COMPONENTS, GROUPS, RootConfig
@@ -19,6 +18,7 @@ from rlfactory.config.schema.signature import Parameter, lineage, parameters_of
 from rlfactory.config.schema.static_names import TargetError, find_definition
 from rlfactory.config.schema.targets import with_defaults
 from rlfactory.config.words import typed_value
+from rlfactory.utils.dotted_keys import value_at
 from rlfactory.utils.types import describe
 
 Config = Mapping[str, Any]

@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 
 from rlfactory.config._hydra import Override
+from rlfactory.config.companions import is_global
 from rlfactory.config.composites import is_function
-from rlfactory.config.layers import is_global
 from rlfactory.config.named_models import is_hub_id
 from rlfactory.config.options import options
 from rlfactory.config.peers.names import Words, option_words, our_option, tables

@@ -14,7 +14,15 @@ from rlfactory.config._hydra import (
     parse,
 )
 from rlfactory.config.begun_weights import begun_keys
-from rlfactory.config.companions import lacks_reward, media_forms, recipe_of, with_rates
+from rlfactory.config.companions import (
+    lacks_reward,
+    layers_of,
+    media_forms,
+    other_model,
+    recipe_of,
+    replaced_nodes,
+    with_rates,
+)
 from rlfactory.config.composites import (
     COMPOSITE_KEYS,
     JUDGES,
@@ -22,8 +30,7 @@ from rlfactory.config.composites import (
     named_by_sets,
     spelled_out,
 )
-from rlfactory.config.layers import layers_of, other_model, replaced_nodes
-from rlfactory.config.memory.sharding import with_process_count
+from rlfactory.config.memory.devices import with_process_count
 from rlfactory.config.named_models import with_options
 from rlfactory.config.options import folders, options
 from rlfactory.config.origins import departures, nearest_published, origin_notes

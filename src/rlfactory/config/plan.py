@@ -15,7 +15,6 @@ from rlfactory.config.checks.prompt_files import undownloaded_prompts
 from rlfactory.config.checks.rules import rule_problems
 from rlfactory.config.checks.warnings import cautions
 from rlfactory.config.diff import format_value
-from rlfactory.config.dotted_keys import value_at
 from rlfactory.config.evaluation_prompts import (
     describe_evaluation,
     describe_sets,
@@ -23,7 +22,7 @@ from rlfactory.config.evaluation_prompts import (
     row_notes,
     tracker_notes,
 )
-from rlfactory.config.memory.sharding import describe_processes, process_notes
+from rlfactory.config.memory.devices import describe_processes, process_notes
 from rlfactory.config.named_models import shown_model
 from rlfactory.config.nfe import (
     describe_accumulation,
@@ -41,8 +40,8 @@ from rlfactory.config.schema_problems import (
     root_problems,
 )
 from rlfactory.model.pipelines.local_models import height_and_width
+from rlfactory.utils.dotted_keys import value_at, with_absolute_paths
 from rlfactory.utils.live_objects import references_in
-from rlfactory.utils.path_keys import with_absolute_paths
 
 
 @dataclass(frozen=True, repr=False)

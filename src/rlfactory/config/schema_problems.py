@@ -6,12 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from rlfactory.config.compat import new_path, removal_note
 from rlfactory.config.problems import Problem, closest, unknown_key, untaken_key
 from rlfactory.config.schema.root import COMPONENTS, GROUPS, RootConfig
 from rlfactory.config.schema.signature import Signature, read_signature
 from rlfactory.config.schema.static_names import TargetError
-from rlfactory.config.schema.targets import contains_targets, is_allowed, trusted_by, where_to_get
+from rlfactory.config.schema.targets import (
+    contains_targets,
+    is_allowed,
+    new_path,
+    removal_note,
+    trusted_by,
+    where_to_get,
+)
 from rlfactory.utils.types import TargetNode, describe, literals, matches
 
 Config = Mapping[str, Any]

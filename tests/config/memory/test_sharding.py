@@ -2,9 +2,9 @@
 
 import pytest
 
+from rlfactory.config.memory.devices import ShardedShares, shares_of
 from rlfactory.config.memory.estimate import Estimate, estimate
 from rlfactory.config.memory.model_parts import parts_of
-from rlfactory.config.memory.sharding import ShardedShares, shares_of
 from rlfactory.config.memory.suggestions import describe, traits_of
 from rlfactory.config.overrides import compose
 

@@ -23,11 +23,11 @@ from rlfactory.config.checks import (
     user_functions,
 )
 from rlfactory.config.checks.base import Config, Rule, Traits, unread_groups
-from rlfactory.config.dotted_keys import value_at
 from rlfactory.config.problems import Problem
 from rlfactory.config.schema.class_function import class_function
 from rlfactory.config.schema.signature import read_signature
 from rlfactory.config.schema.targets import trusted_by
+from rlfactory.utils.dotted_keys import value_at
 
 _MODULES = (
     optimisation,

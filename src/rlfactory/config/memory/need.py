@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from rlfactory.config.checks.base import Config, Traits, penalties, stochastic_steps
 from rlfactory.config.checks.prompt_files import known_rows
-from rlfactory.config.memory.devices import on_gpu
+from rlfactory.config.memory.devices import BYTES, on_gpu, shares_of
 from rlfactory.config.memory.model_parts import (
     NETWORKS,
     Activations,
@@ -15,7 +15,6 @@ from rlfactory.config.memory.model_parts import (
     own_tables,
     parts_of,
 )
-from rlfactory.config.memory.sharding import BYTES, shares_of
 from rlfactory.config.nfe import items_per_sample, passes_per_prediction
 from rlfactory.config.schema.signature import trait
 from rlfactory.model.pipelines.local_models import height_and_width

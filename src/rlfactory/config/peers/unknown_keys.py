@@ -12,7 +12,6 @@ from typing import Any
 
 import yaml
 
-from rlfactory.config.dotted_keys import leaves
 from rlfactory.config.options import options
 from rlfactory.config.peers.names import OTHER, Words, filled, find, nearest
 from rlfactory.config.peers.values import candidates, number, prompts
@@ -26,6 +25,7 @@ from rlfactory.config.problems import (
 )
 from rlfactory.config.schema.root import COMPONENTS
 from rlfactory.config.schema.signature import parameters_of
+from rlfactory.utils.dotted_keys import leaves
 
 Config = Mapping[str, Any]
 USUAL = ("random_contiguous", "flow_sde")
