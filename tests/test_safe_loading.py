@@ -13,7 +13,7 @@ from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.scores import Scores
 
 SOURCES = sorted((Path(__file__).parents[1] / "src").rglob("*.py"))
-RUNS_PROGRAMS = {"program_runner.py", "python_code.py", "class_function.py"}
+RUNS_PROGRAMS = {"program_runner.py", "python_code.py", "targets.py"}
 """Of `reward=python`, which is there to run them, in a process of its own; and what compiles a
 method of a component, of packages whose code may run alone."""
 SAFE_LOADERS = ("SafeLoader", "get_yaml_loader()", "loader")

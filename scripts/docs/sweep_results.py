@@ -34,7 +34,7 @@ from rlfactory.sweep.claims import Claim
 from rlfactory.sweep.jobs import columns_of, jobs_of, seeds_of, share_stages
 from rlfactory.sweep.sweep_file import SweepFile, file_of, read_sheet, sweeps
 from rlfactory.sweep.table import Job, Table
-from rlfactory.utils.text import plain
+from rlfactory.utils.console import plain
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 SIZE = "tiny"

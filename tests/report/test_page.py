@@ -30,7 +30,7 @@ from rlfactory.report.run_content import run_content
 from rlfactory.report.sample_pairs import Sample, SamplePair
 from rlfactory.run.folder import RunFolder
 from rlfactory.sweep.table import Column
-from rlfactory.utils.text import plural
+from rlfactory.utils.console import plural
 
 
 def test_figures_stand_under_their_rows(report):

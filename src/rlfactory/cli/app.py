@@ -108,7 +108,7 @@ def dispatch(argv: Sequence[str]) -> int:
     function = FUNCTIONS.get(command, command)
     asks_for_help = function in WITH_WORDS and {"-h", "--help"} & {*argv}
     if command in ("-h", "--help", "help") or asks_for_help:
-        from rlfactory.cli.help import show_help
+        from rlfactory.cli.arguments import show_help
 
         return show_help(argv[1] if command == "help" and argv[1:] else command)
     if command == "--version":
@@ -150,8 +150,13 @@ def start(plan: "Plan", typed: Sequence[str]) -> int:
 
     If the folder has a run of the same plan, that run resumes.
     """
-    from rlfactory.cli.new_run import create_run
-    from rlfactory.cli.resume import existing_config, replaces, resume_run, unfinished_run
+    from rlfactory.cli.resume import (
+        create_run,
+        existing_config,
+        replaces,
+        resume_run,
+        unfinished_run,
+    )
     from rlfactory.train.process.launch import require_possible, run_or_launch
     from rlfactory.train.process.run_arguments import RunArguments
     from rlfactory.utils.console import silence_notices

@@ -1,5 +1,8 @@
-"""Resuming a run by its original command: compare the configurations, then go on or refuse."""
+"""The folder of a run: made for a new one; for one that has begun, configurations are compared, and
+it goes on or is refused.
+"""
 
+import json
 import os
 import shlex
 from collections.abc import Mapping
@@ -8,13 +11,14 @@ from typing import Any
 
 import yaml
 
-from rlfactory.cli.new_run import unusable
+from rlfactory.config.checks.prompt_files import undownloaded_prompts
 from rlfactory.config.diff import MISSING, differences, format_value
 from rlfactory.config.frozen import frozen_file_problems, try_frozen, with_new_keys
 from rlfactory.config.plan import Plan
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.folder import RunFolder, RunFolderError, require_unused
+from rlfactory.run.inputs import keep_inputs
 from rlfactory.run.lock import require_free
 from rlfactory.tools.extend import keep_config
 from rlfactory.train.process.begun_code import remember_code
@@ -156,3 +160,37 @@ def _replace(folder: RunFolder, plan: Plan) -> None:
     remember_code(folder, plan.config)
     write_text(folder.config, plan.frozen())
     write_text(folder.plan, plan.table())
+
+
+def create_run(
+    plan: Plan, command: str, objects: Mapping[str, str] | None = None, *, replace: bool = False
+) -> None:
+    """Make a plan's run folder, with the plan, the command and the frozen configuration.
+
+    Args:
+        plan: the plan of the run.
+        command: what was typed or called.
+        objects: descriptions of the objects in memory that the configuration refers to, by name.
+        replace: remove the run that is in the folder.
+
+    Raises:
+        PlanError: the folder is in use, or can't be written; a file is not downloaded.
+    """
+    if problems := [*undownloaded_prompts(plan.config)]:
+        raise PlanError(problems)
+    try:
+        folder = RunFolder.create(plan.run_dir, clear=replace)
+        folder.plan.write_text(plan.table(), encoding="utf-8")
+        folder.command.write_text(f"{command}\n", encoding="utf-8")
+        if objects:
+            folder.objects.write_text(json.dumps(objects, indent=1) + "\n", encoding="utf-8")
+        keep_inputs(folder, plan.config)
+        remember_code(folder, plan.config)
+        write_text(folder.config, plan.frozen())  # last: with this file the run has begun
+    except (RunFolderError, OSError) as error:
+        raise unusable(error) from error
+
+
+def unusable(error: Exception) -> PlanError:
+    """The problem of a run folder that can't be used."""
+    return PlanError([Problem("run_dir", str(error).removeprefix("run_dir: "), "run_dir=null")])

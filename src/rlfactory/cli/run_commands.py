@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlfactory.cli.arguments import parsed
+from rlfactory.cli.arguments import DECODING_KEYS, EVALUATION_KEYS, parsed
 from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.hardware.environment import is_non_main
 from rlfactory.run.folder import RunFolder
@@ -20,15 +20,9 @@ from rlfactory.utils.data_files import FileError
 from rlfactory.utils.dotted_keys import absolute, file_of, path_values
 from rlfactory.utils.live_objects import references_in
 
-_EVALUATION = """
-evaluation eval_rewards eval_sets scoring seed sample_batch prompt_cache reward prompts hardware
-schedule precision memory
-"""
-EVALUATION_KEYS = tuple(_EVALUATION.split())
 FORCE = "--force"
 FLAGS = ("--temperature", "--steps", "--size", "--guidance", "--seed", "--count", "--weights")
 """What `sample` takes as flags and other commands as keys."""
-DECODING_KEYS = ("dynamics.temperature", "dynamics.top_k", "dynamics.top_p")
 HUB_ID = re.compile(r"(zoo:[\w-]+|[\w-][\w.-]*/[\w.-]+)")
 
 

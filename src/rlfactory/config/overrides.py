@@ -13,7 +13,7 @@ from rlfactory.config._hydra import (
     packaged_files_state,
     parse,
 )
-from rlfactory.config.begun_weights import begun_keys
+from rlfactory.config.checks.warnings import unused_notes
 from rlfactory.config.companions import (
     lacks_reward,
     layers_of,
@@ -31,7 +31,7 @@ from rlfactory.config.composites import (
     spelled_out,
 )
 from rlfactory.config.memory.devices import with_process_count
-from rlfactory.config.named_models import with_options
+from rlfactory.config.named_models import begun_keys, with_options
 from rlfactory.config.options import folders, options
 from rlfactory.config.origins import departures, nearest_published, origin_notes
 from rlfactory.config.override_problems import (
@@ -46,7 +46,6 @@ from rlfactory.config.peers.unknown_keys import verified
 from rlfactory.config.plan import Plan, make_plan, with_notes
 from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.config.schema.root import COMPONENTS, GROUPS
-from rlfactory.config.unused import unused_notes
 from rlfactory.config.words import SEARCHPATH, read, searched
 
 

@@ -22,7 +22,9 @@ from rlfactory.config.evaluation_prompts import (
     row_notes,
     tracker_notes,
 )
-from rlfactory.config.memory.devices import describe_processes, process_notes
+from rlfactory.config.memory.devices import describe_device, describe_processes, process_notes
+from rlfactory.config.memory.estimate import estimate
+from rlfactory.config.memory.suggestions import HOST_WORTH_A_ROW, describe, describe_host, notes
 from rlfactory.config.named_models import shown_model
 from rlfactory.config.nfe import (
     describe_accumulation,
@@ -183,17 +185,6 @@ def _with_default(problem: Problem, defaults: Config) -> Problem:
 
 def _derive(config: Config, traits: Traits) -> dict[str, str]:
     """Rows of the printed plan: samples, updates, forward passes, memory, notes."""
-    from rlfactory.config.memory.devices import describe_device
-    from rlfactory.config.memory.estimate import estimate
-
-    # not needed for a refused plan
-    from rlfactory.config.memory.suggestions import (
-        HOST_WORTH_A_ROW,
-        describe,
-        describe_host,
-        notes,
-    )
-
     groups, size = config["prompts_per_iteration"], config["group_size"]
     samples, updates = groups * size, config["updates_per_iteration"]
     total = updates * config["epochs"]

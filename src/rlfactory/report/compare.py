@@ -20,9 +20,8 @@ from rlfactory.run.atomic_write import write_text
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.samples import kept_images
 from rlfactory.run.scores import Scores, SetPairs, read_sets, set_pairs
-from rlfactory.utils.console import clock, number
+from rlfactory.utils.console import clock, number, plain
 from rlfactory.utils.data_files import FileError, read_json
-from rlfactory.utils.text import plain
 
 _TELLTALE = 2  # keys that say what a run is
 FILE, IMAGE = "compare.md", "compare.png"

@@ -19,10 +19,9 @@ from rlfactory.run.atomic_write import new_file, write_text
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.samples import STRIP_PROMPTS, image_file, kept_images, sample_table
 from rlfactory.run.scores import Scores
-from rlfactory.utils.console import number
+from rlfactory.utils.console import number, table_lines
 from rlfactory.utils.data_files import FileError, read_json
 from rlfactory.utils.images import from_pil, picture, save_animation, to_pil
-from rlfactory.utils.text import table_lines
 from rlfactory.utils.types import Media
 
 _PAIRS = 3  # pairs of each kind

@@ -29,9 +29,8 @@ from rlfactory.report.summary import change_cells
 from rlfactory.report.table import NONE, category_tables, fixed
 from rlfactory.run.atomic_write import write_text
 from rlfactory.sweep.table import Column
-from rlfactory.utils.console import number
+from rlfactory.utils.console import number, plural
 from rlfactory.utils.images import read_image
-from rlfactory.utils.text import plural
 
 if TYPE_CHECKING:
     from jinja2 import Template

@@ -14,9 +14,9 @@ from rlfactory.report.summary import changes, cost, provenance, results
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.metrics import Record, read
 from rlfactory.run.scores import Scores, read_evaluations, read_sets, set_pairs
+from rlfactory.utils.console import plural
 from rlfactory.utils.data_files import FileError, read_shown
 from rlfactory.utils.data_files import read_yaml as read_yaml_file
-from rlfactory.utils.text import plural
 
 
 @dataclass(frozen=True)

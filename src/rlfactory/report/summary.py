@@ -17,9 +17,8 @@ from rlfactory.run.environment import read_environments
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.metrics import Record
 from rlfactory.run.scores import Scores, SetPairs
-from rlfactory.utils.console import clock, number, printable
+from rlfactory.utils.console import clock, number, plural, printable, table_lines
 from rlfactory.utils.data_files import read_shown
-from rlfactory.utils.text import plural, table_lines
 
 NO_INTERVAL = "–"
 _PHASES = ("sample", "score", "learn")

@@ -21,9 +21,8 @@ from rlfactory.tools.restore import located_config, restored_run
 from rlfactory.tools.sampling_config import SamplingOptions, sampling_config
 from rlfactory.train.components import Components
 from rlfactory.train.evaluation.evaluator import Evaluator
-from rlfactory.utils.console import printable
+from rlfactory.utils.console import plain, plural, printable
 from rlfactory.utils.images import batch_to_pil, save_animation, to_pil
-from rlfactory.utils.text import plain, plural
 
 
 def sample(

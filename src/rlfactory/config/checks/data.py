@@ -11,8 +11,7 @@ from rlfactory.config.checks.base import (
     own_rewards,
     rewards_of,
 )
-from rlfactory.config.checks.pictures import unfitting_picture
-from rlfactory.config.checks.prompt_files import columns_of, known_rows
+from rlfactory.config.checks.prompt_files import columns_of, known_rows, unfitting_picture
 from rlfactory.config.problems import Problem, closest
 from rlfactory.config.prompt_data import folder_of_prompts
 from rlfactory.config.words import typed_value

@@ -5,10 +5,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlfactory.config.begun_weights import begun_keys, matrices, model_of
 from rlfactory.config.checks.base import Config, Traits
 from rlfactory.config.memory.model_parts import published_part, published_pipeline
-from rlfactory.config.named_models import is_hub_id
+from rlfactory.config.named_models import begun_keys, is_hub_id, matrices, model_of
 from rlfactory.config.problems import Problem
 from rlfactory.config.words import typed_value
 from rlfactory.model.lm.model_folder import GGUF, language_fault

@@ -16,17 +16,14 @@ from rlfactory.config.checks import (
     model_files,
     networks,
     optimisation,
-    pictures,
-    precision_and_parallelism,
     prompt_files,
     sampling,
     user_functions,
 )
 from rlfactory.config.checks.base import Config, Rule, Traits, unread_groups
 from rlfactory.config.problems import Problem
-from rlfactory.config.schema.class_function import class_function
 from rlfactory.config.schema.signature import read_signature
-from rlfactory.config.schema.targets import trusted_by
+from rlfactory.config.schema.targets import class_function, trusted_by
 from rlfactory.utils.dotted_keys import value_at
 
 _MODULES = (
@@ -36,10 +33,8 @@ _MODULES = (
     composites,
     prompt_files,
     chats,
-    pictures,
     model_files,
     networks,
-    precision_and_parallelism,
     user_functions,
 )
 

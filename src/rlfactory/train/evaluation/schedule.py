@@ -21,8 +21,8 @@ from rlfactory.train.checkpointing.savepoint import Savepoint
 from rlfactory.train.components import Components, Metrics
 from rlfactory.train.evaluation.evaluator import Evaluation, Evaluator, evaluation_metrics
 from rlfactory.train.listeners import Iteration, Listener, Summary, is_due
+from rlfactory.utils.console import plural
 from rlfactory.utils.fault_injection import fault_point
-from rlfactory.utils.text import plural
 
 
 class EvaluationFiles:
