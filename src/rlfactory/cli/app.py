@@ -25,7 +25,7 @@ from rlfactory.config.schema.root import GROUPS
 from rlfactory.hardware.environment import is_non_main, is_quiet
 from rlfactory.utils.console import guard_terminal, print_error, printable
 from rlfactory.utils.current_folder import leave_current_folder, trust_names
-from rlfactory.utils.errors import UserError
+from rlfactory.utils.errors import UserError, explained
 from rlfactory.utils.processes import exit_at_once
 from rlfactory.utils.version import __version__
 
@@ -53,26 +53,19 @@ def main() -> None:
             command = working_command(error.problems, sys.argv[1:])
             print(printable(report(error.problems, sys.argv[1:], command)), file=sys.stderr)
         code = 2
-    except UserError as error:
-        if not is_quiet(sys.argv):
-            print_error(str(error))
-        code = 1
     except BrokenPipeError:
         # the reader closed the pipe; Python would complain again when it closes stdout
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
-    except OSError as error:
-        print_error(str(error))
-        code = 1
     except KeyboardInterrupt:
         code = 130
     except Exception as error:
-        from rlfactory.utils.errors import explained
-
-        told = explained(error)
-        if told is error:
+        is_told = isinstance(error, UserError | OSError)
+        told = error if is_told else explained(error)
+        if told is error and not is_told:
             raise  # a defect of ours
-        print_error(str(told))
+        if not (isinstance(error, UserError) and is_quiet(sys.argv)):
+            print_error(str(told))
         code = 1
     if "RANK" in os.environ or "SLURM_PROCID" in os.environ:
         exit_at_once(code)  # a rank that a launcher has started

@@ -4,10 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-import yaml
-
-from rlfactory.config._hydra import ComposedConfig, CompositionError, Override, defaults_list, parse
-from rlfactory.config.key_reference import comments, file_reference, key_reference
+from rlfactory.config._hydra import ComposedConfig, CompositionError, Override, merged_files, parse
+from rlfactory.config.key_reference import comments, file_reference, key_reference, settings
 from rlfactory.config.options import folders, options
 from rlfactory.config.overrides import SHARED, compose
 from rlfactory.config.peers.unknown_keys import explain_unknown, peer_name
@@ -17,7 +15,7 @@ from rlfactory.config.schema.signature import read_signature
 from rlfactory.config.schema.static_names import TargetError
 from rlfactory.config.schema.targets import is_foreign_optimizer
 from rlfactory.config.words import searched, typed_value
-from rlfactory.utils.dotted_keys import leaves, value_at
+from rlfactory.utils.dotted_keys import last_part, leaves, value_at
 
 
 @dataclass(frozen=True)
@@ -137,7 +135,7 @@ def _describe(key: str, composed: ComposedConfig, overrides: Sequence[str]) -> s
 def _keys_named(name: str, composed: ComposedConfig) -> list[str]:
     """The keys whose last component is a name without a dot."""
     found = [] if "." in name else [*leaves(composed.values)]
-    return [key for key, _ in found if key.rpartition(".")[2] == name]
+    return [key for key, _ in found if last_part(key) == name]
 
 
 def _where(key: str, values: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
@@ -172,32 +170,10 @@ def defined_in(key: str, overrides: Sequence[str]) -> str | None:
 
 def _in_files(key: str, overrides: Sequence[str]) -> Iterator[Origin]:
     places = folders(searched(overrides))
-    for config_path, package in defaults_list(overrides):
-        files = (folder / f"{config_path}.yaml" for folder in places)
-        path = next((file for file in files if file.is_file()), None)
-        prefix = "" if package == "_global_" else f"{package}." if package else ""
-        if path is None or not key.startswith(prefix):
-            continue
-        text = path.read_text(encoding="utf-8")
-        node = _lookup(yaml.compose(text), key.removeprefix(prefix).split("."))
-        if node is not None:
-            line, source = node.start_mark.line + 1, _source(node, text)
-            yield Origin(f"{path}:{line}", source)
-
-
-def _source(node: yaml.Node, text: str) -> str:
-    """A value as written in the file; `...` if it spans lines."""
-    written = text[node.start_mark.index : node.end_mark.index]
-    return "..." if "\n" in written else written
-
-
-def _lookup(node: yaml.Node | None, path: Sequence[str]) -> yaml.Node | None:
-    """The YAML node at a path of keys; None if there is none."""
-    for part in path:
-        if not isinstance(node, yaml.MappingNode):
-            return None
-        node = next((value for name, value in node.value if name.value == part), None)
-    return node
+    for name in merged_files(overrides):
+        path = next((p for folder in places if (p := folder / f"{name}.yaml").is_file()), None)
+        if path is not None and (given := settings(path).get(key)) is not None:
+            yield Origin(f"{path}:{given.line}", given.value)
 
 
 def _in_overrides(key: str, overrides: Sequence[Override]) -> Iterator[Origin]:

@@ -4,7 +4,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 
 from rlfactory.cli.resume import require_usable
 from rlfactory.cli.words import COMPLETION_FLAGS, MULTIRUN_FLAGS, flags_first
-from rlfactory.config import _hydra
+from rlfactory.config import _hydra_jobs
 from rlfactory.config._hydra import ComposedConfig, Override
 from rlfactory.config.named_models import with_options
 from rlfactory.config.options import options
@@ -56,11 +56,8 @@ def hydra_command(argv: Sequence[str], launch: Callable[[ComposedConfig], int]) 
     typed_places = [word for word in words if override_key(word) == SEARCHPATH]
 
     def job(overrides: list[str], sweep: Path, number: int) -> None:
-        name = (
-            names[number]
-            if names
-            else numbered(number, ",".join(o for o in overrides if o not in argv))
-        )
+        own = ",".join(o for o in overrides if o not in argv)
+        name = names[number] if names else numbered(number, own)
         # Hydra knows no recipes, nor names that depend on the model
         composed = compose([*typed_places, *overrides])
         composed.values["run_dir"] = job_folder(composed, words, sweep, name)
@@ -80,7 +77,7 @@ def hydra_command(argv: Sequence[str], launch: Callable[[ComposedConfig], int]) 
             failed.append(f"{name} (exit code {code})")
 
     recipe = [] if MULTIRUN_FLAGS & {*argv} or wants_completion else _recipe_word(words)
-    _hydra.main(job, [*map(force_add, flags_first(argv)), *recipe])
+    _hydra_jobs.main(job, [*map(force_add, flags_first(argv)), *recipe])
     if failed:
         print("failed: " + ", ".join(failed), file=sys.stderr)
     return 1 if failed else 0
@@ -196,10 +193,8 @@ def job_names(jobs: Sequence[Sequence[str]]) -> list[str]:
     Names that are long, or equal once they are names of folders, begin with the job's number.
     """
     shared = set(jobs[0]).intersection(*jobs) if len(jobs) > 1 else set[str]()
-    names = [
-        _as_file_name(",".join(word for word in job if word not in shared)) or "default"
-        for job in jobs
-    ]
+    own = (",".join(word for word in job if word not in shared) for job in jobs)
+    names = [_as_file_name(text) or "default" for text in own]
     if len(set(names)) == len(names) and max(map(len, names)) <= LONGEST_NAME:
         return names
     return [numbered(number, job) for number, job in enumerate(names)]
@@ -216,7 +211,7 @@ def job_folder(composed: ComposedConfig, words: Sequence[str], sweep: Path, name
     own = composed.values["run_dir"]
     if typed is None or own is None:
         return str(sweep / name)
-    varies = len({job for job in job_words([typed])}) > 1
+    varies = len({*job_words([typed])}) > 1
     return str(own) if varies else str(Path(own) / name)
 
 
@@ -238,15 +233,11 @@ def describe_jobs(jobs: Sequence[PlannedJob]) -> str:
     """The first job's plan, and of each other one the rows that differ from it."""
     first, *others = jobs
     lines = [f"job 1 of {len(jobs)}: {first.name}", first.plan.table()]
-    shown = _rows(first.plan)
+    shown = {*first.plan.table().splitlines()}
     for number, job in enumerate(others, start=2):
-        rows = [row for row in _rows(job.plan) if row not in shown]
+        rows = [row for row in job.plan.table().splitlines() if row not in shown]
         lines += ["", f"job {number} of {len(jobs)}: {job.name}", *rows]
     return "\n".join(lines)
-
-
-def _rows(plan: Plan) -> Mapping[str, None]:
-    return dict.fromkeys(plan.table().splitlines())
 
 
 def _of_all_jobs(found: Sequence[Problem]) -> Problem:
@@ -254,9 +245,8 @@ def _of_all_jobs(found: Sequence[Problem]) -> Problem:
     first = found[0]
     words = [problem.instead for problem in found if problem.instead is not None]
     if len(words) == len(found) and len({tuple(map(override_key, own)) for own in words}) == 1:
-        return Problem(
-            first.key, first.message, instead=tuple(map(_swept, zip(*words, strict=True)))
-        )
+        swept = tuple(map(_swept, zip(*words, strict=True)))
+        return Problem(first.key, first.message, instead=swept)
     fix = first.fix if len({problem.fix for problem in found}) == 1 else ""
     return Problem(first.key, first.message, fix)
 

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from rlfactory.config.checks.prompt_files import undownloaded_prompts
-from rlfactory.config.diff import MISSING, differences, format_value
+from rlfactory.config.diff import MISSING, Difference, differences, format_value
 from rlfactory.config.frozen import frozen_file_problems, try_frozen, with_new_keys
 from rlfactory.config.plan import Plan
 from rlfactory.config.problems import PlanError, Problem
@@ -48,18 +48,14 @@ def require_same(plan: Plan, frozen: Config) -> None:
     problems = frozen_file_problems(frozen)
     if problems:
         raise PlanError([Problem(f"{plan.run_dir}: {p.key}", p.message) for p in problems])
-    current = yaml.safe_load(plan.frozen())
-    found = differences(with_absolute_paths(with_new_keys(frozen, current)), current)
-    old, new = frozen["iterations"], current["iterations"]
+    found = _differences(plan, frozen)
+    old, new = frozen["iterations"], plan.config["iterations"]
     if {key for key, *_ in found} == {"iterations"} and new > old:
         raise PlanError([_extension(plan.run_dir, old, new)])
     for key, old, new in found:
-        message = (
-            f"the run in {plan.run_dir} began with {format_value(old)},"
-            f" and now it is {format_value(new)}"
-        )
+        began = f"the run in {plan.run_dir} began with {format_value(old)}"
         remedy = "" if MISSING in (old, new) else f"{key}={format_value(old)}"
-        problems.append(Problem(key, message, remedy))
+        problems.append(Problem(key, f"{began}, and now it is {format_value(new)}", remedy))
     if problems:
         last = problems[-1]
         hint = f"{last.message}; --force goes on all the same, run_dir=FOLDER begins another run"
@@ -79,8 +75,13 @@ def replaces(plan: Plan, frozen: Config) -> bool:
     if folder.has_checkpoint or not folder.status.is_file() or folder.read_status() == "done":
         return False
     require_unlocked(plan.run_dir, take_over=False)
+    return bool(_differences(plan, frozen))
+
+
+def _differences(plan: Plan, frozen: Config) -> list[Difference]:
+    """What differs in a plan from a run, which may have relative paths and lack new keys."""
     current = yaml.safe_load(plan.frozen())
-    return bool(differences(with_absolute_paths(with_new_keys(frozen, current)), current))
+    return differences(with_absolute_paths(with_new_keys(frozen, current)), current)
 
 
 def require_usable(plan: Plan) -> None:
@@ -134,12 +135,10 @@ def resume_run(plan: Plan, frozen: Config, force: bool, take_over: bool = False)
     require_unlocked(plan.run_dir, take_over)
     if not force:
         require_same(plan, frozen)
-    elif differences(frozen, yaml.safe_load(plan.frozen())):
+    is_changed = force and bool(differences(frozen, yaml.safe_load(plan.frozen())))
+    if is_changed:
         _replace(folder, plan)
-        frozen = plan.config
     elif is_done(plan.run_dir, frozen):
-        return 0
-    if not force and is_done(plan.run_dir, frozen):
         return 0
     arguments = RunArguments(plan.run_dir, force=force, take_over=take_over)
     return run_or_launch(arguments, plan.config if force else frozen)

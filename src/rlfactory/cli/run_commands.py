@@ -31,12 +31,8 @@ def sample(words: Sequence[str]) -> int:
     a = parsed("sample", words)
     config = require_run(a.run)
     if typed := [word.partition("=") for word in a.overrides if _sample_flag(word) in FLAGS]:
-        raise PlanError(
-            Problem(
-                key, f"is a flag here, {_sample_flag(key)} {value}", "", (_sample_flag(key), value)
-            )
-            for key, _, value in typed
-        )
+        flags = [(key, _sample_flag(key), value) for key, _, value in typed]
+        raise PlanError(Problem(k, f"is a flag here, {f} {v}", "", (f, v)) for k, f, v in flags)
     moved = relocations(a.run, a.overrides, config)
     prompts = _with_pictures(a.prompt, a.image) if a.prompt else _texts_of(a.prompts)
     silence_notices()
@@ -164,18 +160,13 @@ def evaluate(words: Sequence[str]) -> int:
 
     run, overrides = Path(words[0]), words[1:]
     frozen = require_run(run)
-    moved = [
-        word for word in overrides if override_key(word) in path_values(frozen["model"], "model.")
-    ]
+    paths = path_values(frozen["model"], "model.")
+    moved = [word for word in overrides if override_key(word) in paths]
     overrides = [_greedy(word, frozen) for word in overrides if word not in moved]
     keys = [*EVALUATION_KEYS, *DECODING_KEYS]
     message = f"can't be changed in an evaluation; allowed are {', '.join([*keys, 'model.path'])}"
-    refused = [
-        key
-        for word in overrides
-        if (key := override_key(word)) != SEARCHPATH and not _in_evaluation(key)
-    ]
-    if refused:
+    typed = [key for word in overrides if (key := override_key(word)) != SEARCHPATH]
+    if refused := [key for key in typed if not _in_evaluation(key)]:
         raise PlanError([Problem(key, message) for key in refused])
     located = with_inputs(frozen, RunFolder(run), relocations(run, moved, frozen))
     composed = override_frozen(located, overrides)

@@ -1,12 +1,10 @@
-"""The adapter to Hydra, the only module that imports it or OmegaConf.
-
-Composes configurations, lists the search path, runs launcher plug-ins and Hydra's command line.
+"""The adapter to Hydra: composes configurations and lists the search path. Besides `_hydra_jobs.py`
+no other module imports it or OmegaConf.
 """
 
 import os
 import re
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -19,7 +17,6 @@ from typing import Any
 import hydra
 import yaml
 from hydra import compose, initialize_config_dir
-from hydra._internal.callbacks import Callbacks
 from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
 from hydra._internal.core_plugins import file_config_source, importlib_resources_config_source
 from hydra._internal.sources_registry import SourcesRegistry
@@ -36,13 +33,13 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf._utils import get_yaml_loader
 from omegaconf.errors import OmegaConfBaseException
 
-from rlfactory.config.paths import packaged_folder, yaml_files
+from rlfactory.config.paths import packaged_files_state, packaged_folder
 from rlfactory.config.problems import Problem
 from rlfactory.config.schema.root import COMPONENTS
 from rlfactory.config.schema.targets import plugins, with_defaults
 
 # 1.4 deprecates the argument that 1.3 wants
-_VERSION = {"version_base": "1.3"} if hydra.__version__ < "1.4" else {}
+VERSION = {"version_base": "1.3"} if hydra.__version__ < "1.4" else {}
 
 CompositionError = (
     *(HydraException, OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError),
@@ -111,7 +108,7 @@ def _completed(loaded: ConfigResult, config_path: str) -> ConfigResult:
     return loaded
 
 
-def _register_plugins() -> None:
+def register_plugins() -> None:
     Plugins.instance().register(_InstalledPlugins)
     # `register` keeps the first source of a scheme
     types = SourcesRegistry.instance().types
@@ -124,7 +121,7 @@ def _register_plugins() -> None:
 _typed_variables = set[str]()
 
 
-def _note_variables(words: Sequence[str]) -> None:
+def note_variables(words: Sequence[str]) -> None:
     """Let typed words read the environment variables that they name: `KEY='${oc.env:NAME}'`."""
     _typed_variables.update(n for word in words for n in re.findall(r"oc\.env:\s*(\w+)", word))
 
@@ -143,14 +140,14 @@ def _typed_variable(name: str, default: str | None = None) -> str | None:
 
 
 @contextmanager
-def _initialised() -> Iterator[None]:
+def initialised() -> Iterator[None]:
     """Inside the block, Hydra is initialised with our folder of configurations."""
-    _register_plugins()
+    register_plugins()
     running = GlobalHydra.instance().hydra  # a command line of Hydra whose job composes again
     GlobalHydra.instance().clear()
     try:
         folder = str(packaged_folder("conf").resolve())
-        with initialize_config_dir(folder, **_VERSION), _fast_yaml():
+        with initialize_config_dir(folder, **VERSION), _fast_yaml():
             yield
     finally:
         GlobalHydra.instance().hydra = running
@@ -185,7 +182,7 @@ class Composition:
 
     def __init__(self, chosen: Sequence[str]) -> None:
         """Merge the files of the `chosen` options, those of plug-ins included."""
-        _note_variables(chosen)
+        note_variables(chosen)
         self._chosen = parse(chosen)
         self._merge, self._is_shared = _composed(chosen)
 
@@ -210,7 +207,7 @@ class Composition:
 
     def changed(self, overrides: Sequence[Override] = ()) -> ComposedConfig:
         """The configuration with values changed, resolved."""
-        _note_variables([override.input_line or "" for override in overrides])
+        note_variables([override.input_line or "" for override in overrides])
         config = self._own()
         ConfigLoaderImpl._apply_overrides_to_config(list(overrides), config)
         _record_overrides(config.hydra, self._chosen, overrides)
@@ -269,7 +266,7 @@ def _composed(chosen: Sequence[str]) -> tuple[_Merge, bool]:
 
 
 def _merged(chosen: Sequence[str]) -> DictConfig:
-    with _initialised():
+    with initialised():
         return compose("config", overrides=list(chosen), return_hydra_config=True)
 
 
@@ -278,12 +275,6 @@ def _merged(chosen: Sequence[str]) -> DictConfig:
 def _cached_merge(chosen: tuple[str, ...], state: object) -> _Merge:
     """The merged files. `state` is part of the cache key, since the files may be edited."""
     return _Merge(_merged(chosen))
-
-
-def packaged_files_state() -> tuple[tuple[str, int], ...]:
-    """The path and modification time of each of our configuration files."""
-    files = yaml_files(str(packaged_folder("conf")))
-    return tuple(sorted((entry.path, entry.stat().st_mtime_ns) for entry in files))
 
 
 def _record_overrides(
@@ -319,17 +310,6 @@ def _read_yaml(path: Path, group: str, *state: int) -> dict[str, Any]:
     return with_defaults(named, group)
 
 
-def read_option(path: Path, group: str) -> dict[str, Any] | None:
-    """A group's values in an option's file; None if they depend on other files."""
-    content = deepcopy(read_yaml(path, group))
-    companions = content.pop("defaults", [])  # of other groups
-    own = all(isinstance(c, dict) and str([*c][0]).startswith("override ") for c in companions)
-    if [*content] != [group] or not own or "${" in path.read_text("utf-8"):
-        return None
-    values = content[group]
-    return {str(key): value for key, value in values.items()} if isinstance(values, dict) else None
-
-
 def _plain(config: DictConfig) -> dict[str, Any]:
     """The values, `${...}` resolved; what is missing is `???`."""
     return {str(key): _resolved(config, key) for key in config if key != "hydra"}
@@ -352,81 +332,15 @@ def search_path() -> list[str | None]:
 @lru_cache
 def _search_path(installed: tuple[tuple[str, str], ...]) -> list[str | None]:
     """The entries with some plug-ins, which are a part of the cache key."""
-    with _initialised():
+    with initialised():
         loader = GlobalHydra.instance().config_loader()
         return [entry.path for entry in loader.get_search_path().get_path()]
 
 
-def defaults_list(overrides: Sequence[str]) -> list[tuple[str, str]]:
-    """The merged files in order, each with the package (the prefix of its keys)."""
-    with _initialised():
+def merged_files(overrides: Sequence[str]) -> list[str]:
+    """The files that are merged, in order, as `GROUP/NAME`."""
+    with initialised():
         loader = GlobalHydra.instance().config_loader()
         result = loader.compute_defaults_list("config", list(overrides), hydra.types.RunMode.RUN)
-    return [
-        (default.config_path, default.package or "")
-        for default in result.defaults
-        if default.config_path and not default.config_path.startswith("hydra/")
-    ]
-
-
-@dataclass(frozen=True)
-class _NumberedTask:
-    """A task function for Hydra's launchers that calls `work` with the number of its job."""
-
-    work: Callable[[int], int]
-
-    def __call__(self, config: DictConfig) -> int:
-        return self.work(config.number)
-
-
-def run_with_hydra_launcher(
-    launcher: str, words: Sequence[str], folder: Path, work: Callable[[int], int], count: int
-) -> list[Any]:
-    """Run `work(0)` ... `work(count - 1)` with a launcher plug-in of Hydra.
-
-    Args:
-        launcher: the option of `hydra/launcher`.
-        words: further overrides of Hydra's configuration.
-        folder: where the launcher writes its own files.
-        work: what each job does; may be pickled.
-        count: the number of jobs.
-
-    Returns:
-        What each job returned or raised.
-    """
-    quoted = str(folder.resolve()).replace("'", "\\'")
-    overrides = [
-        *(f"hydra/launcher={launcher}", "hydra/job_logging=none", "hydra/hydra_logging=none"),
-        *(f"hydra.sweep.dir='{quoted}'", "hydra.sweep.subdir=.", "hydra.output_subdir=null"),
-        *("hydra.job.chdir=false", *words),
-    ]
-    with _initialised():
-        loader = GlobalHydra.instance().config_loader()
-        config = loader.load_configuration(None, overrides, hydra.types.RunMode.MULTIRUN)
-        context = hydra.types.HydraContext(config_loader=loader, callbacks=Callbacks(config))
-        plugin = Plugins.instance().instantiate_launcher(
-            hydra_context=context, task_function=_NumberedTask(work), config=config
-        )
-        jobs = [[f"+number={number}"] for number in range(count)]
-        return [job._return_value for job in plugin.launch(jobs, initial_job_idx=0)]
-
-
-def main(task: Callable[[list[str], Path, int], None], argv: Sequence[str]) -> None:
-    """Run Hydra's command line (multirun, `--cfg`, completion).
-
-    Args:
-        task: called for each job with its overrides, the folder of the multirun, and the number of
-            the job from 0.
-        argv: the words of the command line.
-    """
-    _register_plugins()
-    _note_variables(argv)
-
-    def job(config: DictConfig) -> None:
-        hydra_config = HydraConfig.get()
-        sweep = Path(hydra_config.sweep.dir)
-        task(list(hydra_config.overrides.task), sweep, int(hydra_config.job.num))
-
-    sys.argv = ["rlfactory", *argv]
-    folder = str(packaged_folder("conf").resolve())
-    hydra.main(config_path=folder, config_name="config", **_VERSION)(job)()
+    paths = [default.config_path for default in result.defaults]
+    return [path for path in paths if path and not path.startswith("hydra/")]

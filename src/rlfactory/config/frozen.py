@@ -9,7 +9,6 @@ removed, and `with_defaults` adds keys that came later and change no result.
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,10 @@ import yaml
 from rlfactory.config.diff import NO_EFFECT_ON_RESULTS
 from rlfactory.config.paths import packaged_folder
 from rlfactory.config.problems import Problem
-from rlfactory.config.schema.root import COMPONENTS, RootConfig
+from rlfactory.config.schema.root import COMPONENTS
 from rlfactory.config.schema.signature import parameters_of
 from rlfactory.config.schema.targets import is_allowed, new_path, removal_note, trusted_by
-from rlfactory.config.schema_problems import all_node_problems, root_problems
+from rlfactory.config.schema_problems import all_node_problems, missing_root_keys, root_problems
 from rlfactory.utils.data_files import FileError, mismatch, read_yaml
 from rlfactory.utils.dotted_keys import last_part, texts
 
@@ -130,8 +129,7 @@ def with_new_keys(frozen: Config, current: Config) -> dict[str, Any]:
 
 def missing_keys(frozen: Config) -> list[str]:
     """The keys that a configuration lacks, of those that change no result."""
-    missing = _missing_root_keys(frozen, RootConfig, "")
-    return [key for key in missing if key.split(".")[0] in NO_EFFECT_ON_RESULTS]
+    return [key for key in missing_root_keys(frozen) if key.split(".")[0] in NO_EFFECT_ON_RESULTS]
 
 
 def check_frozen(frozen: Config) -> list[Problem]:
@@ -148,10 +146,7 @@ def check_frozen(frozen: Config) -> list[Problem]:
         elif not is_allowed(target, trusted):
             message = f"{target} lies outside the packages that may be named here"
             refused.append(Problem(key, message))
-    missing = [
-        *_missing_root_keys(with_defaults(frozen), RootConfig, ""),
-        *_missing_component_keys(frozen),
-    ]
+    missing = [*missing_root_keys(with_defaults(frozen)), *_missing_component_keys(frozen)]
     if not missing:
         return refused
     message = (
@@ -167,24 +162,11 @@ def frozen_file_problems(frozen: Config) -> list[Problem]:
     """
     if problems := check_frozen(frozen):
         return problems
-    values = _known(with_defaults(frozen), RootConfig)
-    problems = [p for p in root_problems(values) if p.key not in COMPONENTS]
-    problems += all_node_problems(frozen, {})
+    values = with_defaults(frozen)
+    problems = [*root_problems(values, may_have_others=True), *all_node_problems(frozen, {})]
     if not problems and abs(values["seed"]) > LARGEST_SEED:
         problems.append(Problem("seed", f"is {values['seed']}; allowed is at most {LARGEST_SEED}"))
     return problems
-
-
-def _known(values: Config, schema: Any) -> dict[str, Any]:
-    """The keys of a mapping that a dataclass has, also in the mappings inside it."""
-    kinds = {field.name: field.type for field in fields(schema)}
-    return {
-        name: _known(value, kinds[name])
-        if is_dataclass(kinds[name]) and isinstance(value, Mapping)
-        else value
-        for name, value in values.items()
-        if name in kinds
-    }
 
 
 def _with_new_paths(value: Any) -> Any:
@@ -199,17 +181,6 @@ def _with_new_paths(value: Any) -> Any:
         else _with_new_paths(item)
         for name, item in value.items()
     }
-
-
-def _missing_root_keys(values: Config, schema: Any, prefix: str) -> Iterator[str]:
-    """The keys of a dataclass that a mapping lacks."""
-    for field in fields(schema):
-        key, inner = f"{prefix}{field.name}", values.get(field.name)
-        if field.name not in values:
-            yield key
-        elif isinstance(field.type, type) and is_dataclass(field.type):
-            below = inner if isinstance(inner, Mapping) else {}
-            yield from _missing_root_keys(below, field.type, f"{key}.")
 
 
 def _missing_component_keys(frozen: Config) -> Iterator[str]:

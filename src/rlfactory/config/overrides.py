@@ -10,7 +10,6 @@ from rlfactory.config._hydra import (
     Composition,
     CompositionError,
     Override,
-    packaged_files_state,
     parse,
 )
 from rlfactory.config.checks.warnings import unused_notes
@@ -42,11 +41,13 @@ from rlfactory.config.override_problems import (
     unreadable_file,
 )
 from rlfactory.config.own_code import untrusted
+from rlfactory.config.paths import packaged_files_state
 from rlfactory.config.peers.unknown_keys import verified
 from rlfactory.config.plan import Plan, make_plan, with_notes
 from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.config.schema.root import COMPONENTS, GROUPS
 from rlfactory.config.words import SEARCHPATH, read, searched
+from rlfactory.utils.dotted_keys import value_at, with_values
 
 
 def compose(
@@ -161,32 +162,24 @@ def _with_recipe(
     as_named: bool = False,
 ) -> tuple[Composition, list[Override]]:
     """The merged options with the recipe that their model and algorithm have, and the choices."""
-    composition = _composed(chosen, places, problems)
-    forms = {} if as_named else media_forms(composition.values, composition.choices)
+    found, chosen = _composed(chosen, places, problems), [*chosen]
+    forms = {} if as_named else media_forms(found.values, found.choices)
     if forms:
-        chosen = [*(o for o in chosen if o.key_or_group not in forms), *parse(_words(forms))]
-        composition = _composed(chosen, places, problems)
-    if lacks_reward(
-        composition.values,
-        composition.choices,
-        typed,
-        layers_of(composition.choices, folders(places)),
-    ):
-        chosen = [*chosen, *parse(["reward=none"])]
-        composition = _composed(chosen, places, problems)
-    if any(o.key_or_group == "recipe" for o in chosen):
-        return composition, [*chosen]
-    node = composition.values.get("model")  # none after `~model`, which the plan reports
-    path = node.get("path") if isinstance(node, Mapping) else None
-    recipe = recipe_of(composition.choices, path, folders(places))
-    if recipe is None:
-        return composition, [*chosen]
-    chosen = [*chosen, *parse([f"recipe={recipe}"])]
-    return _composed(chosen, places, problems), chosen
-
-
-def _words(choices: Mapping[str, str]) -> list[str]:
-    return [f"{group}={option}" for group, option in choices.items()]
+        words = [f"{group}={option}" for group, option in forms.items()]
+        chosen = [*(o for o in chosen if o.key_or_group not in forms), *parse(words)]
+        found = _composed(chosen, places, problems)
+    layers = layers_of(found.choices, folders(places))
+    if lacks_reward(found.values, found.choices, typed, layers):
+        chosen += parse(["reward=none"])
+        found = _composed(chosen, places, problems)
+    # there is none after `~model`, which the plan reports
+    path = value_at(found.values, "model.path")
+    is_typed = any(o.key_or_group == "recipe" for o in chosen)
+    recipe = None if is_typed else recipe_of(found.choices, path, folders(places))
+    if recipe is not None:
+        chosen += parse([f"recipe={recipe}"])
+        found = _composed(chosen, places, problems)
+    return found, chosen
 
 
 def plan_from_words(*words: str) -> Plan:
@@ -265,7 +258,7 @@ def override_frozen(frozen: Mapping[str, Any], overrides: Sequence[str]) -> Comp
         if (mistake := check_key(override, values, searched(places_typed))) is not None:
             problems.append(mistake)
         else:
-            values = _with(values, key.split("."), override.value())
+            values = with_values(values, {key: override.value()})
     left = {*named_by_sets(frozen)} - {*named_by_sets(values)}
     composed = ComposedConfig(_without_judges(values, left), choices, problems, defaults=frozen)
     return _complete(composed, searched(places_typed))
@@ -294,11 +287,6 @@ def _without_judges(values: dict[str, Any], left: Collection[str]) -> dict[str, 
     unnamed = [name for name in left if name not in node["of"]]
     kept = {name: part for name, part in node["parts"].items() if name not in unnamed}
     return {**values, JUDGES: {**node, "parts": kept}}
-
-
-def _with(values: dict[str, Any], path: Sequence[str], value: object) -> dict[str, Any]:
-    inner = value if len(path) == 1 else _with(values.get(path[0], {}), path[1:], value)
-    return {**values, path[0]: inner}
 
 
 def _lines(parsed: Sequence[Override]) -> list[str]:

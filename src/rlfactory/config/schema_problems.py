@@ -22,7 +22,7 @@ from rlfactory.utils.types import TargetNode, describe, literals, matches
 
 Config = Mapping[str, Any]
 
-MISSING = "???"
+MISSING, LACKING = "???", "is missing"
 DEFAULT = "..."
 """Stands in a fix for the default of its key, until `make_plan` fills it in."""
 READ_BY_PLAN: Mapping[str, tuple[str, ...]] = {
@@ -34,29 +34,31 @@ READ_BY_PLAN: Mapping[str, tuple[str, ...]] = {
 """Keys that each component of a group must take, a user's own too: the plan reads them."""
 
 
-def root_problems(config: Config) -> Iterator[Problem]:
-    """The problems of the keys that belong to no component."""
-    known = {f.name for f in fields(RootConfig)} | {*COMPONENTS}
-    for key in config.keys() - known:
-        yield unknown_key(key, known)
-    yield from _typed(config, RootConfig, "")
+def root_problems(config: Config, *, may_have_others: bool = False) -> Iterator[Problem]:
+    """The problems of the keys that belong to no component; unknown ones may be none."""
+    return _typed(config, RootConfig, "", may_have_others)
 
 
-def _typed(values: Config, schema: Any, prefix: str) -> Iterator[Problem]:
+def missing_root_keys(config: Config) -> list[str]:
+    """The keys of the root that a configuration lacks."""
+    return [problem.key for problem in root_problems(config) if problem.message == LACKING]
+
+
+def _typed(values: Config, schema: Any, prefix: str, may_have_others: bool) -> Iterator[Problem]:
     """The problems of a mapping whose keys and types a dataclass describes."""
+    known = {f.name for f in fields(schema)} | {*(COMPONENTS if schema is RootConfig else ())}
+    for extra in () if may_have_others else values.keys() - known:
+        yield unknown_key(f"{prefix}{extra}", known)
     for field in fields(schema):
         key = f"{prefix}{field.name}"
         if field.name not in values:
-            yield Problem(key, "is missing", f"{key}={DEFAULT}")
+            yield Problem(key, LACKING, f"{key}={DEFAULT}")
         elif isinstance(field.type, type) and is_dataclass(field.type):
             inner = values[field.name]
             if not isinstance(inner, Mapping):
                 yield Problem(key, f"is {inner!r}; allowed is a mapping")
                 continue
-            names = {f.name for f in fields(field.type)}
-            for extra in inner.keys() - names:
-                yield unknown_key(f"{key}.{extra}", names)
-            yield from _typed(inner, field.type, f"{key}.")
+            yield from _typed(inner, field.type, f"{key}.", may_have_others)
         else:
             yield from _value_problems(key, values[field.name], field.type)
 
