@@ -79,7 +79,8 @@ WITH_FLAGS: Mapping[str, str] = {
 }
 """The modules with the functions of commands that take flags."""
 WITH_WORDS: Mapping[str, str] = {
-    **dict.fromkeys(("check", "estimate", "list_options", "explain"), "rlfactory.cli.app"),
+    **dict.fromkeys(("check", "estimate", "list_options"), "rlfactory.cli.app"),
+    "explain": "rlfactory.cli.explain",
     **dict.fromkeys(("evaluate", "sync"), "rlfactory.cli.run_commands"),
     "serve": "rlfactory.tools.serve.command",
     "sweep": "rlfactory.sweep.command",
@@ -232,14 +233,6 @@ def list_options(words: Sequence[str]) -> int:
         print(f"{group}: {GROUPS[group]}")
         for name, line in described.items():
             print(f"  {name:<20} {line}")
-    return 0
-
-
-def explain(words: Sequence[str]) -> int:
-    """Print what a key, a group or an option means, and every file and override that sets it."""
-    from rlfactory.cli.explain import explain_words
-
-    print(explain_words(words))
     return 0
 
 

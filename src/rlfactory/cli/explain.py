@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from rlfactory.config._hydra import ComposedConfig, CompositionError, Override, merged_files, parse
+from rlfactory.config._hydra import ComposedConfig, CompositionError, merged_files, parse
 from rlfactory.config.key_reference import comments, file_reference, key_reference, settings
 from rlfactory.config.options import folders, options
 from rlfactory.config.overrides import SHARED, compose
@@ -29,6 +29,12 @@ class Origin:
 _MISSING = object()
 
 
+def explain(words: Sequence[str]) -> int:
+    """Print what a key, a group or an option means, and every file and override that sets it."""
+    print(explain_words(words))
+    return 0
+
+
 def explain_words(words: Sequence[str]) -> str:
     """What `rlfactory explain WORDS` prints.
 
@@ -43,7 +49,9 @@ def explain_words(words: Sequence[str]) -> str:
         return describe_option(group, option, overrides)
     if not group:
         raise PlanError([Problem("KEY", "no key named", "rlfactory explain optimizer.lr")])
-    composed = composed_config(overrides)
+    composed = compose(overrides)
+    if composed.problems:
+        raise PlanError(composed.problems)
     is_there = value_at(composed.values, group, _MISSING) is not _MISSING
     keys = [group] if is_there else _keys_named(group, composed)
     if option and keys:
@@ -68,14 +76,6 @@ def _explained(candidates: Sequence[Sequence[str]]) -> str:
     return f"rlfactory explain {keys[-1]}" if keys else ""
 
 
-def composed_config(overrides: Sequence[str]) -> ComposedConfig:
-    """The configuration of some overrides; PlanError if one of them is faulty."""
-    composed = compose(overrides)
-    if composed.problems:
-        raise PlanError(composed.problems)
-    return composed
-
-
 def describe_option(group: str, option: str, overrides: Sequence[str] = ()) -> str:
     """An option's file, and the keys that it leaves at the defaults of its class.
 
@@ -95,14 +95,6 @@ def describe_option(group: str, option: str, overrides: Sequence[str] = ()) -> s
     return "\n".join([f"{group}={option}  ({path})", *(f"  {line}".rstrip() for line in shown)])
 
 
-def _value_and_origins(
-    key: str, composed: ComposedConfig, overrides: Sequence[str]
-) -> tuple[object, list[Origin]]:
-    recipe = [w for w in composed.overrides if override_key(w) == "recipe" and w not in overrides]
-    found = [*_in_class(key, composed.values), *origins(key, [*recipe, *overrides])]
-    return value_at(composed.values, key), found
-
-
 def _in_class(key: str, values: Mapping[str, object]) -> Iterator[Origin]:
     """The default in a class's signature, which is composed beneath the file of its option."""
     place, _, name = key.rpartition(".")
@@ -117,7 +109,9 @@ def _in_class(key: str, values: Mapping[str, object]) -> Iterator[Origin]:
 
 def _describe(key: str, composed: ComposedConfig, overrides: Sequence[str]) -> str:
     """A key with its value, meaning and origins."""
-    value, found = _value_and_origins(key, composed, overrides)
+    value = value_at(composed.values, key)
+    recipe = [w for w in composed.overrides if override_key(w) == "recipe" and w not in overrides]
+    found = [*_in_class(key, composed.values), *origins(key, [*recipe, *overrides])]
     reference = key_reference(key, composed.values, composed.choices)
     is_group = isinstance(value, Mapping)
     shown = composed.choices.get(key, "") if is_group else typed_value(value)
@@ -157,7 +151,9 @@ def origins(key: str, overrides: Sequence[str]) -> list[Origin]:
         override_key(o) == f"{group}._target_" for o in overrides
     )
     in_files = [] if retargeted and below and key not in SHARED else _in_files(key, overrides)
-    return [*in_files, *_in_overrides(key, parse(overrides))]
+    typed = [o.input_line or "" for o in parse(overrides) if o.key_or_group == key]
+    lines = [Origin(f"command line: {w}", w.partition("=")[2]) for w in typed if "=" in w]
+    return [*in_files, *lines]
 
 
 def defined_in(key: str, overrides: Sequence[str]) -> str | None:
@@ -174,9 +170,3 @@ def _in_files(key: str, overrides: Sequence[str]) -> Iterator[Origin]:
         path = next((p for folder in places if (p := folder / f"{name}.yaml").is_file()), None)
         if path is not None and (given := settings(path).get(key)) is not None:
             yield Origin(f"{path}:{given.line}", given.value)
-
-
-def _in_overrides(key: str, overrides: Sequence[Override]) -> Iterator[Origin]:
-    for override in overrides:
-        if override.key_or_group == key and "=" in (line := override.input_line or ""):
-            yield Origin(f"command line: {line}", line.partition("=")[2])

@@ -33,14 +33,10 @@ SEARCHED = 20
 
 
 def existing_config(plan: Plan) -> Config | None:
-    """The configuration of the run in a plan's `run_dir`; None if there is no run."""
-    return None if plan.config["run_dir"] is None else _frozen_config(plan.run_dir)
-
-
-def _frozen_config(run: Path) -> Config | None:
-    """The configuration of a run; None where there is none that can be read."""
-    path = RunFolder(run).config
-    return try_frozen(path) if os.path.isfile(path) else None  # False for invalid names
+    """The configuration of the run in a plan's `run_dir`; None if none can be read."""
+    path = RunFolder(plan.run_dir).config
+    is_there = plan.config["run_dir"] is not None and os.path.isfile(path)  # not for invalid names
+    return try_frozen(path) if is_there else None
 
 
 def require_same(plan: Plan, frozen: Config) -> None:

@@ -101,16 +101,12 @@ class LiveArguments:
         """The options to begin with, for objects whose option was not typed."""
         keys = {override_key(word) for word in typed}
         words = ["reward=combine"] if self.rewards else []
-        if "model" in self.objects and "model" not in keys:
-            words.append(f"model={model_option(self.objects['model'])}")
+        for name, option_of in _OPTIONS.items():
+            if name in self.objects and name not in keys and (o := option_of(self.objects[name])):
+                words.append(f"{name}={o}")
         if isinstance(model := self.objects.get("model"), tuple):
             found = {} if "model.finetune" in keys else lora_options(unwrapped(model[0]))
             words += [f"{key}={typed_value(v)}" for key, v in found.items() if key not in keys]
-        if "algo" in self.objects and "algo" not in keys:
-            words.append(f"algo={algo_option(self.objects['algo'])}")
-        if "dynamics" in self.objects and "dynamics" not in keys:
-            option = ancestor_option("dynamics", self.objects["dynamics"])
-            words += [f"dynamics={option}"] if option else []
         return words
 
 
@@ -169,6 +165,11 @@ def ancestor_option(group: str, kind: type) -> str | None:
     return next((targets[name] for name in names if name in targets), None)
 
 
+_OPTIONS: Mapping[str, Callable[[Any], str | None]] = {
+    "model": model_option,
+    "algo": algo_option,
+    "dynamics": partial(ancestor_option, "dynamics"),
+}
 _BY_REQUIREMENT = {"transitions": "grpo", "forward_process": "awm", "tokens": "ppo"}
 """The option with whose companions an algorithm begins that derives from `Algorithm` itself."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory.config.problems import Problem, override_key
-from rlfactory.config.schema.targets import is_allowed, is_installed
+from rlfactory.config.schema.targets import is_allowed, is_installed, trusted_by
 from rlfactory.utils.current_folder import trusted_names
 from rlfactory.utils.dotted_keys import FUNCTION, last_part, texts
 from rlfactory.utils.live_objects import is_reference
@@ -44,8 +44,7 @@ def names_in(words: Iterable[str]) -> set[str]:
 def untrusted(config: Mapping[str, Any], words: Sequence[str] = ()) -> list[Problem]:
     """A problem for each piece of code that neither `words` nor the user's settings allow."""
     allowed = names_in(words) | {_absolute(name) for name in trusted_names()}
-    claimed = config.get("trust")
-    claims = [str(name) for name in claimed] if isinstance(claimed, list) else []
+    claims = trusted_by(config)
     return [
         Problem(key, f"{value} is code of its own; read it, then type trust=[{_place(value)}]")
         for key, value in named_code(config)
