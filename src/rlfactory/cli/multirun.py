@@ -4,8 +4,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -51,7 +50,7 @@ def hydra_command(argv: Sequence[str], launch: Callable[[ComposedConfig], int]) 
         if problems := compose(words).problems:
             raise PlanError(problems)
     elif not any(override_key(word) == SWEEPER for word in words):
-        names = [job.name for job in planned_jobs(words)]
+        names = [*planned_jobs(words)]
     failed: list[str] = []
     typed_places = [word for word in words if override_key(word) == SEARCHPATH]
 
@@ -126,23 +125,9 @@ LONGEST_NAME = 120
 """Characters of a job's name; the disk allows 255 bytes."""
 
 
-@dataclass(frozen=True)
-class PlannedJob:
-    """A job of a multirun.
-
-    Attributes:
-        name: what distinguishes it from the others.
-        plan: its plan, with the folder of the multirun that is passed by.
-    """
-
-    name: str
-    plan: Plan
-
-
-def planned_jobs(
-    words: Sequence[str], sweep: Path = Path("multirun/DATE_TIME")
-) -> list[PlannedJob]:
-    """The plan of every job, in the order in which they run.
+def planned_jobs(words: Sequence[str], sweep: Path = Path("multirun/DATE_TIME")) -> dict[str, Plan]:
+    """The plan of every job by what distinguishes it from the others, in the order in which they
+    run; each with the folder of the multirun that is passed by.
 
     Args:
         words: the overrides of the command, swept ones among them.
@@ -153,13 +138,13 @@ def planned_jobs(
     """
     choices = job_words(with_options(words, searched(words)))
     names = job_names(choices)
-    jobs, faults = [], dict[tuple[str, str], dict[str, Problem]]()
+    jobs, faults = dict[str, Plan](), dict[tuple[str, str], dict[str, Problem]]()
     for name, own in zip(names, choices, strict=True):
         try:
             composed = compose(own)
             composed.values["run_dir"] = job_folder(composed, words, sweep, name)
-            jobs.append(PlannedJob(name, plan_composed(composed)))
-            require_usable(jobs[-1].plan)
+            jobs[name] = plan_composed(composed)
+            require_usable(jobs[name])
         except PlanError as error:
             for problem in error.problems:
                 faults.setdefault((problem.key, problem.message), {})[name] = problem
@@ -229,15 +214,14 @@ def values_of(override: Override) -> list[str]:
     return [f"{key}={value}" for value in override.sweep_string_iterator()]
 
 
-def describe_jobs(jobs: Sequence[PlannedJob]) -> str:
+def describe_jobs(jobs: Mapping[str, Plan]) -> str:
     """The first job's plan, and of each other one the rows that differ from it."""
-    first, *others = jobs
-    lines = [f"job 1 of {len(jobs)}: {first.name}", first.plan.table()]
-    shown = {*first.plan.table().splitlines()}
-    for number, job in enumerate(others, start=2):
-        rows = [row for row in job.plan.table().splitlines() if row not in shown]
-        lines += ["", f"job {number} of {len(jobs)}: {job.name}", *rows]
-    return "\n".join(lines)
+    shown, lines = set[str](), list[str]()
+    for number, (name, plan) in enumerate(jobs.items(), start=1):
+        rows = plan.table().splitlines()
+        lines += ["", f"job {number} of {len(jobs)}: {name}", *(r for r in rows if r not in shown)]
+        shown = shown or {*rows}
+    return "\n".join(lines[1:])
 
 
 def _of_all_jobs(found: Sequence[Problem]) -> Problem:

@@ -36,8 +36,11 @@ from rlfactory.model.pipelines.local_models import (
     OPTIONS,
     ZOO_PREFIX,
     folder_of,
+    hub_cache,
+    is_offline,
     pipeline_of,
     read_json,
+    snapshot,
 )
 from rlfactory.utils.data_files import FileError, read_yaml
 from rlfactory.utils.live_objects import is_reference
@@ -135,6 +138,17 @@ def is_hub_id(path: str) -> bool:
     """Whether a path that is no folder has the form OWNER/NAME."""
     is_local = path.startswith(("/", ".", "~", ZOO_PREFIX)) or path.endswith(GGUF)
     return not is_local and path.count("/") == 1
+
+
+def offline_fault(repo: str) -> str | None:
+    """Why a repository of the hub can't be had: it is not here, and none is asked for."""
+    if not is_offline() or snapshot(repo) is not None:
+        return None
+    return (
+        f"is not in {hub_cache()}, and HF_HUB_OFFLINE is set; unset it, fetch it where there is a"
+        f" network (`hf download {repo}`, behind `hf auth login` where its terms ask for a login),"
+        " or name a folder"
+    )
 
 
 def shown_model(option: str, path: object, default: object) -> str:

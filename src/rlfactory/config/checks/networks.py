@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rlfactory.config.checks.base import Config, Traits, rewards_of
-from rlfactory.config.named_models import matrices
+from rlfactory.config.named_models import matrices, offline_fault
 from rlfactory.config.problems import Problem, closest
 from rlfactory.config.schema.signature import read_signature, trait
 from rlfactory.model.pipelines.adapter_files import (
@@ -22,10 +22,7 @@ from rlfactory.model.pipelines.local_models import (
     MODEL_INDEX,
     ZOO_PREFIX,
     folder_of,
-    hub_cache,
-    is_offline,
     read_json,
-    snapshot,
 )
 
 PATH_KEYS = ("path", "clip_path", "head", "processor")
@@ -104,12 +101,7 @@ def _file_fault(value: str) -> str | None:
     parts = value.split("/")
     if value.startswith(("/", ".", "~")) or (len(parts) == 1 and path.suffix):
         return "does not exist; allowed are a folder, a file or a hub id"
-    repo = "/".join(parts[:2])
-    if len(parts) > 1 and is_offline() and snapshot(repo) is None:
-        return (
-            f"is not in {hub_cache()}, and HF_HUB_OFFLINE is set; unset it, or hf download {repo}"
-        )
-    return None
+    return offline_fault("/".join(parts[:2])) if len(parts) > 1 else None
 
 
 DETERMINISTIC_ATTENTION = ("native", "_native_efficient", "_native_flash", "_native_math")
