@@ -9,7 +9,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from rlfactory.cli.words import (
+from rlfactory.cli.flags import (
     COMMANDS,
     FORCE,
     HYDRA_FLAGS,

@@ -9,8 +9,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from rlfactory.cli.flags import COMPLETION_FLAGS, MULTIRUN_FLAGS, flags_first
 from rlfactory.cli.resume import require_usable
-from rlfactory.cli.words import COMPLETION_FLAGS, MULTIRUN_FLAGS, flags_first
 from rlfactory.config import _hydra_jobs
 from rlfactory.config._hydra import ComposedConfig, Override
 from rlfactory.config.named_models import with_options

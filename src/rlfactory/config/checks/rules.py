@@ -11,7 +11,7 @@ from typing import Any
 
 from rlfactory.config.checks import (
     chats,
-    composites,
+    combined,
     data,
     model_files,
     networks,
@@ -30,7 +30,7 @@ _MODULES = (
     optimisation,
     sampling,
     data,
-    composites,
+    combined,
     prompt_files,
     chats,
     model_files,

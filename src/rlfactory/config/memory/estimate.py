@@ -108,7 +108,9 @@ def _estimate(config: Config, traits: Traits, need: Need) -> Estimate:
         "rewards": kept,
         "the program": 0.0 if on_gpu(config) else PROGRAM,
     }
-    overlaps = need.scores_meanwhile and config["scoring"]["background"] != "none"
+    # batches of images are scored while further ones are drawn
+    is_text = traits["model"].get("media") == "texts"
+    overlaps = not is_text and config["scoring"]["background"] != "none"
     in_background = scoring if overlaps else 0.0
     sampled = shares.samples * need.drawn + shares.unsharded_network(network.parameters)
     gradient, scratch = _gradient(config, need.trainable, own)

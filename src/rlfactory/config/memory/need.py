@@ -33,7 +33,6 @@ class Need:
             CPU.
         sampling: what phases of sampling hold.
         learning: what a forward and backward pass of a micro-batch holds.
-        scores_meanwhile: whether batches are scored while further ones are drawn.
         gradient: gradients of further networks.
         drawn, items: all samples as they are drawn, and what learning adds to them.
     """
@@ -45,7 +44,6 @@ class Need:
     learning: float
     visiting: Mapping[str, float] = field(default_factory=dict)
     is_away: bool = False
-    scores_meanwhile: bool = False
     gradient: float = 0.0
     drawn: float = 0.0
     items: float = 0.0
@@ -129,7 +127,6 @@ def images_need(config: Config, traits: Traits) -> Need:
         },
         visiting={"encoding": ENCODING * encoders + (0.0 if stays else encoders)},
         is_away=ahead,
-        scores_meanwhile=True,
         sampling={
             "sampling": sampling,
             "decoding": decoded + (vae if memory["offload_vae"] else 0.0),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlfactory.cli import words
-from rlfactory.cli.words import flags_first, plain_words, refuse_config_files
+from rlfactory.cli.flags import flags_first, plain_words, refuse_config_files
 from rlfactory.config.problems import PlanError
 
 
