@@ -1,7 +1,7 @@
 import pytest
 
 from rlfactory.report.labels import metric_name, metric_unit, run_choices
-from rlfactory.utils.console import plural
+from rlfactory.utils.text import plural
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from rlfactory.utils.console import (
     can_rewrite_lines,
     clock,
     number,
-    plain,
     printable,
     silence_notices,
     silenced_notices,
@@ -157,16 +156,3 @@ def test_a_terminal_shows_control_characters_that_are_not_ours(text: str, shown:
     assert stream.write(text) == len(text)
     stream.flush()
     assert written.getvalue().decode() == shown
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("<script>x</script>", r"\<script>x\</script>"),
-        ("[x](javascript:alert(1))", r"\[x\](javascript:alert(1))"),
-        ("![x](http://there/pixel.png)", r"!\[x\](http://there/pixel.png)"),
-        ("a\n\n# head | cell", r"a # head \| cell"),
-    ],
-)
-def test_marks_are_escaped(text: str, shown: str) -> None:
-    assert plain(text) == shown

@@ -16,10 +16,10 @@ from rlfactory.config.schema.signature import trait
 from rlfactory.config.schema.targets import instantiate
 from rlfactory.config.words import typed_value
 from rlfactory.prompts.ops.held_out import FEWEST, held_out_texts, sameness
-from rlfactory.utils.console import plural
 from rlfactory.utils.errors import UserError
 from rlfactory.utils.live_objects import is_reference, resolve
 from rlfactory.utils.sizes import DIVERSITY_PROMPTS, DIVERSITY_SAMPLES
+from rlfactory.utils.text import plural
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from rlfactory.config.words import typed_value
 from rlfactory.model.lm.trainable import lora_options, model_fault, tokenizer_fault, unwrapped
 from rlfactory.model.pipelines.families import BY_PIPELINE
 from rlfactory.model.pipelines.local_models import LANGUAGE_OPTION, TEXT_TO_IMAGE
-from rlfactory.utils.console import plural
 from rlfactory.utils.live_objects import PREFIX
+from rlfactory.utils.text import plural
 
 NAMES = ("model", "tokenizer", "reward", "prompts", "algo", "dynamics")
 """What can be handed over instead of an option."""

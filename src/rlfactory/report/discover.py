@@ -18,7 +18,7 @@ from rlfactory.report.read import DAMAGED, RunRecord, read_run
 from rlfactory.report.report import Report
 from rlfactory.run.folder import RunFolder
 from rlfactory.sweep.table import TABLE_FILE, Column, Table
-from rlfactory.utils.console import plural
+from rlfactory.utils.text import plural
 
 RUNS = "runs"
 """The name of the folder with the report of runs outside of sweeps."""

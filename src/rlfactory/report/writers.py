@@ -30,7 +30,7 @@ from rlfactory.report.table import (
 )
 from rlfactory.run.atomic_write import write_text
 from rlfactory.sweep.table import TableInfo
-from rlfactory.utils.console import plain, table_lines
+from rlfactory.utils.text import plain, table_lines
 
 LEADERBOARD_FIGURE = "leaderboard.png"
 _FILE_WIDTH = 160

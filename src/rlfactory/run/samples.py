@@ -9,8 +9,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypedDict
 
 from rlfactory.run.atomic_write import write_text
-from rlfactory.utils.console import number, plain, table_lines
+from rlfactory.utils.console import number
 from rlfactory.utils.data_files import FileError, read_json
+from rlfactory.utils.text import plain, table_lines
 
 STRIP_PROMPTS = 6
 """How many prompts' samples are kept of every evaluation and preview."""

@@ -1,6 +1,4 @@
-"""Text: messages beside a command's own output, formats of values, and what others wrote as plain
-Markdown.
-"""
+"""Text for the terminal: messages beside a command's own output, and formats of values."""
 
 import io
 import logging
@@ -8,7 +6,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -156,26 +154,3 @@ def replace_html(handle: Any, html: str) -> None:
     """Replace what `show_html` has shown."""
     output: Any = import_module("IPython.display")
     handle.update(output.HTML(html))
-
-
-MARKS = "\\|<*_`[]"
-
-
-def plain(text: str) -> str:
-    """Text in one line with Markdown's special characters escaped: it is no HTML and no link."""
-    escaped = " ".join(text.split())
-    for mark in MARKS:
-        escaped = escaped.replace(mark, f"\\{mark}")
-    return escaped
-
-
-def table_lines(sides: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a Markdown table; `sides` has `l` or `r` for each column's alignment."""
-    first, *rest = (f"| {' | '.join(cells)} |" for cells in [heads, *rows])
-    marks = "|".join("---" if side == "l" else "---:" for side in sides)
-    return [first, f"|{marks}|", *rest]
-
-
-def plural(number: int, thing: str) -> str:
-    """`1 run`, `2 runs`."""
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"

@@ -22,7 +22,7 @@ from rlfactory.model.pipelines.scheduler_config import (
     solver_notes,
     timestep_notes,
 )
-from rlfactory.utils.console import plural
+from rlfactory.utils.text import plural
 
 
 def cautions(config: Config, traits: Traits) -> Iterator[str]:

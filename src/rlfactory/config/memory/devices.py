@@ -20,7 +20,7 @@ from rlfactory.hardware.environment import (
     process_info,
     visible_gpus,
 )
-from rlfactory.utils.console import plural
+from rlfactory.utils.text import plural
 
 DEVICES_FILE = Path(__file__).with_name("devices.yaml")
 GIB = 2**30

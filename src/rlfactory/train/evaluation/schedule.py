@@ -14,15 +14,15 @@ from rlfactory.run.disk_errors import explain_disk_errors
 from rlfactory.run.environment import current_environment, record_environment
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.loggers import Logger
-from rlfactory.run.loggers.replay import log_samples
+from rlfactory.run.loggers.base import log_samples
 from rlfactory.run.samples import STRIP_PROMPTS
 from rlfactory.run.scores import Scores
 from rlfactory.train.checkpointing.savepoint import Savepoint
 from rlfactory.train.components import Components, Metrics
 from rlfactory.train.evaluation.evaluator import Evaluation, Evaluator, evaluation_metrics
 from rlfactory.train.listeners import Iteration, Listener, Summary, is_due
-from rlfactory.utils.console import plural
 from rlfactory.utils.fault_injection import fault_point
+from rlfactory.utils.text import plural
 
 
 class EvaluationFiles:
