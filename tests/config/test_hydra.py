@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlfactory.config import _hydra
+from rlfactory.config import _hydra, paths
 from rlfactory.config._hydra import Composition, parse
 from rlfactory.config.paths import packaged_folder
 
@@ -17,7 +17,6 @@ def merged(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     made: list[list[str]] = []
     merge = _hydra._merged
     monkeypatch.setattr(_hydra, "_merged", lambda chosen: made.append([*chosen]) or merge(chosen))
-    Composition([])  # the first of a process is not kept
     _hydra._cached_merge.cache_clear()
     made.clear()
     return made
@@ -38,7 +37,8 @@ def test_a_file_that_is_edited_is_read_again(
     merged: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(packaged_folder("conf"), tmp_path / "conf")
-    monkeypatch.setattr(_hydra, "packaged_folder", lambda name: tmp_path / name)
+    for module in (_hydra, paths):
+        monkeypatch.setattr(module, "packaged_folder", lambda name: tmp_path / name)
     assert Composition([]).values["seed"] == 0
     file = tmp_path / "conf" / "config.yaml"
     file.write_text(file.read_text().replace("\nseed: 0", "\nseed: 5"))

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from itertools import count
 from pathlib import Path
 from pickle import HIGHEST_PROTOCOL, dumps, loads  # of objects in memory alone
 from typing import Any
@@ -184,7 +183,7 @@ class Composition:
         """Merge the files of the `chosen` options, those of plug-ins included."""
         note_variables(chosen)
         self._chosen = parse(chosen)
-        self._merge, self._is_shared = _composed(chosen)
+        self._merge, self._is_shared = _composed(chosen), True
 
     @property
     def values(self) -> dict[str, Any]:
@@ -251,18 +250,11 @@ class _Merge:
         }
 
 
-_compositions = count()
-
-
-def _composed(chosen: Sequence[str]) -> tuple[_Merge, bool]:
-    """A merged configuration, and whether others have it too.
-
-    Merges of our own files are cached; the first one is not, since most commands compose once and
-    a copy would only cost time.
-    """
-    if next(_compositions) == 0 or plugins() or any("hydra" in override for override in chosen):
-        return _Merge(_merged(chosen)), False
-    return _cached_merge(tuple(chosen), packaged_files_state()), True
+def _composed(chosen: Sequence[str]) -> _Merge:
+    """A merged configuration, not to be changed; those of our own files are cached."""
+    if plugins() or any("hydra" in override for override in chosen):
+        return _Merge(_merged(chosen))
+    return _cached_merge(tuple(chosen), packaged_files_state())
 
 
 def _merged(chosen: Sequence[str]) -> DictConfig:

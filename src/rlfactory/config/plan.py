@@ -174,12 +174,9 @@ def _with_default(problem: Problem, defaults: Config) -> Problem:
     if value != DEFAULT:
         return problem
     default = value_at(defaults, key.lstrip("+"), MISSING)
-    plain = isinstance(default, int | float | None) or (
-        isinstance(default, str) and default != MISSING and default.isidentifier()
-    )
-    plain = plain or (
-        isinstance(default, list) and all(isinstance(v, int | float) for v in default)
-    )
+    numbers = default if isinstance(default, list) else [default]
+    is_word = isinstance(default, str) and default.isidentifier()
+    plain = is_word or all(isinstance(number, int | float | None) for number in numbers)
     return replace(problem, fix=f"{key}={format_value(default)}" if plain else "")
 
 
