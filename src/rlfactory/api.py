@@ -166,7 +166,7 @@ def _is_plain(value: object) -> bool:
 
 def _planned(arguments: LiveArguments, typed: Sequence[str]) -> Plan:
     # what the caller names may run
-    trust_names(p.reward for p in arguments.rewards.values() if is_function(p.reward))
+    trust_names(r for r, _ in arguments.rewards.values() if is_function(r))
     options, problems = live_options(arguments, typed)
     composed = compose([*arguments.words(typed), *options])
     composed = replace(composed, problems=[*composed.problems, *problems])
