@@ -126,14 +126,8 @@ def node_problems(
             message += f"; a file that says {key}: begins with # @package _global_"
         yield Problem(key, message, f"rlfactory list {key}" if key in GROUPS else "")
         return
-    if moved := new_path(target):
-        yield Problem(f"{key}._target_", f"{target} is now {moved}; write that path instead")
-        return
-    if note := removal_note(target):
-        yield Problem(f"{key}._target_", f"{target} was removed; {note}")
-        return
-    if not is_allowed(target, trusted_by(config)):
-        yield _untrusted_target(f"{key}._target_", target, trusted_by(config))
+    if (problem := _unusable_target(f"{key}._target_", target, trusted_by(config))) is not None:
+        yield problem
         return
     try:
         signature = signatures[key] = read_signature(target)
@@ -172,7 +166,14 @@ def nested_problems(
         yield from nested_problems(config, f"{key}.{name}", inner, signatures)
 
 
-def _untrusted_target(key: str, target: str, trusted: Sequence[str]) -> Problem:
+def _unusable_target(key: str, target: str, trusted: Sequence[str]) -> Problem | None:
+    """The problem of a target that moved, was removed, or that may not be named."""
+    if moved := new_path(target):
+        return Problem(key, f"{target} is now {moved}; write that path instead")
+    if note := removal_note(target):
+        return Problem(key, f"{target} was removed; {note}")
+    if is_allowed(target, trusted):
+        return None
     package = target.split(".")[0]
     if package == "rlfactory":
         return Problem(key, f"{target} is no component, and trust opens none of our own package")
