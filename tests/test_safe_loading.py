@@ -21,7 +21,7 @@ SAFE_LOADERS = ("SafeLoader", "get_yaml_loader()", "loader")
 UNSAFE = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 ALLOWED_IMPORTS = {
     ("pretrained.py", "UnpicklingError"),
-    *(("_hydra.py", name) for name in ("HIGHEST_PROTOCOL", "dumps", "loads")),
+    *(("composition.py", name) for name in ("HIGHEST_PROTOCOL", "dumps", "loads")),
 }
 """An error to catch, and copies of a configuration in memory: nothing that reads a file."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlfactory.config._hydra_jobs import main
+from rlfactory.config._hydra import main
 from rlfactory.config.companions import layers_of, merged, replaced_nodes
 from rlfactory.config.options import folders, options
 from rlfactory.config.overrides import (

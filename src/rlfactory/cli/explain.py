@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from rlfactory.config._hydra import ComposedConfig, CompositionError, merged_files, parse
+from rlfactory.config._hydra import CompositionError, merged_files, parse
+from rlfactory.config.composition import ComposedConfig
 from rlfactory.config.key_reference import comments, file_reference, key_reference, settings
 from rlfactory.config.options import folders, options
 from rlfactory.config.overrides import SHARED, compose

@@ -11,8 +11,9 @@ from typing import Any
 
 from rlfactory.cli.flags import COMPLETION_FLAGS, MULTIRUN_FLAGS, flags_first
 from rlfactory.cli.resume import require_usable
-from rlfactory.config import _hydra_jobs
-from rlfactory.config._hydra import ComposedConfig, Override
+from rlfactory.config import _hydra
+from rlfactory.config._hydra import Override
+from rlfactory.config.composition import ComposedConfig
 from rlfactory.config.named_models import with_options
 from rlfactory.config.options import options
 from rlfactory.config.overrides import compose, plan_composed
@@ -76,7 +77,7 @@ def hydra_command(argv: Sequence[str], launch: Callable[[ComposedConfig], int]) 
             failed.append(f"{name} (exit code {code})")
 
     recipe = [] if MULTIRUN_FLAGS & {*argv} or wants_completion else _recipe_word(words)
-    _hydra_jobs.main(job, [*map(force_add, flags_first(argv)), *recipe])
+    _hydra.main(job, [*map(force_add, flags_first(argv)), *recipe])
     if failed:
         print("failed: " + ", ".join(failed), file=sys.stderr)
     return 1 if failed else 0

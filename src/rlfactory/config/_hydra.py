@@ -1,21 +1,23 @@
-"""The adapter to Hydra: composes configurations and lists the search path. Besides `_hydra_jobs.py`
-no other module imports it or OmegaConf.
+"""The adapter to Hydra, the only module that imports it or OmegaConf.
+
+Merges files, changes values, lists the search path, runs launcher plug-ins and Hydra's command
+line.
 """
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
-from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from pickle import HIGHEST_PROTOCOL, dumps, loads  # of objects in memory alone
 from typing import Any
 
 import hydra
 import yaml
 from hydra import compose, initialize_config_dir
+from hydra._internal.callbacks import Callbacks
 from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
 from hydra._internal.core_plugins import file_config_source, importlib_resources_config_source
 from hydra._internal.sources_registry import SourcesRegistry
@@ -32,39 +34,17 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf._utils import get_yaml_loader
 from omegaconf.errors import OmegaConfBaseException
 
-from rlfactory.config.paths import packaged_files_state, packaged_folder
-from rlfactory.config.problems import Problem
+from rlfactory.config.paths import packaged_folder
 from rlfactory.config.schema.root import COMPONENTS
 from rlfactory.config.schema.targets import plugins, with_defaults
 
 # 1.4 deprecates the argument that 1.3 wants
-VERSION = {"version_base": "1.3"} if hydra.__version__ < "1.4" else {}
+_VERSION = {"version_base": "1.3"} if hydra.__version__ < "1.4" else {}
 
 CompositionError = (
     *(HydraException, OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError),
     *(OSError, RecursionError),  # an unreadable file or one without a mapping; nested brackets
 )
-
-
-@dataclass(frozen=True)
-class ComposedConfig:
-    """A configuration as plain values, and what it was composed from.
-
-    Attributes:
-        values: the configuration, `${...}` resolved.
-        choices: the option chosen of each group.
-        problems: the problems of the overrides that were left out.
-        overrides: the overrides that were applied.
-        defaults: the values of the chosen options, before overrides of single keys.
-        notes: what the plan says about the choices.
-    """
-
-    values: dict[str, Any]
-    choices: dict[str, str]
-    problems: list[Problem] = field(default_factory=list)
-    overrides: list[str] = field(default_factory=list)
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
 
 
 class _InstalledPlugins(SearchPathPlugin):
@@ -107,7 +87,7 @@ def _completed(loaded: ConfigResult, config_path: str) -> ConfigResult:
     return loaded
 
 
-def register_plugins() -> None:
+def _register_plugins() -> None:
     Plugins.instance().register(_InstalledPlugins)
     # `register` keeps the first source of a scheme
     types = SourcesRegistry.instance().types
@@ -139,14 +119,14 @@ def _typed_variable(name: str, default: str | None = None) -> str | None:
 
 
 @contextmanager
-def initialised() -> Iterator[None]:
+def _initialised() -> Iterator[None]:
     """Inside the block, Hydra is initialised with our folder of configurations."""
-    register_plugins()
+    _register_plugins()
     running = GlobalHydra.instance().hydra  # a command line of Hydra whose job composes again
     GlobalHydra.instance().clear()
     try:
         folder = str(packaged_folder("conf").resolve())
-        with initialize_config_dir(folder, **VERSION), _fast_yaml():
+        with initialize_config_dir(folder, **_VERSION), _fast_yaml():
             yield
     finally:
         GlobalHydra.instance().hydra = running
@@ -172,101 +152,55 @@ def parse(overrides: Sequence[str]) -> list[Override]:
     return parsed
 
 
-class Composition:
-    """Composition in two steps: the chosen options are merged, then single values are changed.
-
-    After the first step the keys that exist are known, so overrides can be checked without
-    composing twice: composing takes most of the time of a refused command.
-    """
-
-    def __init__(self, chosen: Sequence[str]) -> None:
-        """Merge the files of the `chosen` options, those of plug-ins included."""
-        note_variables(chosen)
-        self._chosen = parse(chosen)
-        self._merge, self._is_shared = _composed(chosen), True
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """The values as written in the files, `${...}` unresolved."""
-        return deepcopy(self._merge.values)
-
-    @property
-    def choices(self) -> dict[str, str]:
-        """The option chosen of each group."""
-        return dict(self._merge.choices)
-
-    def replace(self, nodes: Mapping[str, Any]) -> None:
-        """Give groups other values, `${...}` unresolved, than their merged files."""
-        if not nodes:
-            return
-        config = self._own()
-        for group, node in nodes.items():
-            OmegaConf.update(config, group, node, merge=False, force_add=True)
-        self._merge = _Merge(config)
-
-    def changed(self, overrides: Sequence[Override] = ()) -> ComposedConfig:
-        """The configuration with values changed, resolved."""
-        note_variables([override.input_line or "" for override in overrides])
-        config = self._own()
-        ConfigLoaderImpl._apply_overrides_to_config(list(overrides), config)
-        _record_overrides(config.hydra, self._chosen, overrides)
-        # `set_config` copies it, for a tenth of a plan's time
-        HydraConfig.instance().cfg = config  # type: ignore[assignment]
-        self._merge = _Merge(config)
-        return ComposedConfig(_plain(config), self.choices)
-
-    def _own(self) -> DictConfig:
-        """The merged configuration, which may be changed from now on."""
-        if not self._is_shared:
-            return self._merge.config
-        self._is_shared = False
-        config: DictConfig = loads(self._merge.pickled)
-        config.hydra.runtime.cwd = os.getcwd()
-        return config
-
-
-class _Merge:
-    """A merged configuration, and what is read of it; not to be changed where it is shared."""
-
-    def __init__(self, config: DictConfig) -> None:
-        self.config = config
-
-    @cached_property
-    def values(self) -> dict[str, Any]:
-        with_hydra: Any = OmegaConf.to_container(self.config, resolve=False)
-        return {str(key): value for key, value in with_hydra.items() if key != "hydra"}
-
-    @cached_property
-    def pickled(self) -> bytes:
-        """What copies are made of, in half the time of `deepcopy`."""
-        return dumps(self.config, HIGHEST_PROTOCOL)
-
-    @cached_property
-    def choices(self) -> dict[str, str]:
-        return {
-            str(group): str(option)
-            for group, option in self.config.hydra.runtime.choices.items()
-            if not str(group).startswith("hydra/") and option is not None
-        }
-
-
-def _composed(chosen: Sequence[str]) -> _Merge:
-    """A merged configuration, not to be changed; those of our own files are cached."""
-    if plugins() or any("hydra" in override for override in chosen):
-        return _Merge(_merged(chosen))
-    return _cached_merge(tuple(chosen), packaged_files_state())
-
-
-def _merged(chosen: Sequence[str]) -> DictConfig:
-    with initialised():
+def merged(chosen: Sequence[str]) -> DictConfig:
+    """The merged files of the `chosen` options, those of plug-ins included."""
+    with _initialised():
         return compose("config", overrides=list(chosen), return_hydra_config=True)
 
 
-# jobs of a sweep often share their choices; a copy takes a fifteenth of the time of merging
-@lru_cache(maxsize=512)
-def _cached_merge(chosen: tuple[str, ...], state: object) -> _Merge:
-    """The merged files. `state` is part of the cache key, since the files may be edited."""
-    return _Merge(_merged(chosen))
+def written(config: DictConfig) -> dict[str, Any]:
+    """The values as written in the files, `${...}` unresolved."""
+    with_hydra: Any = OmegaConf.to_container(config, resolve=False)
+    return {str(key): value for key, value in with_hydra.items() if key != "hydra"}
+
+
+def options_of(config: DictConfig) -> dict[str, str]:
+    """The option chosen of each group."""
+    return {
+        str(group): str(option)
+        for group, option in config.hydra.runtime.choices.items()
+        if not str(group).startswith("hydra/") and option is not None
+    }
+
+
+def plain(config: DictConfig) -> dict[str, Any]:
+    """The values, `${...}` resolved; what is missing is `???`."""
+    return {str(key): _resolved(config, key) for key in config if key != "hydra"}
+
+
+def _resolved(config: DictConfig, key: Any) -> Any:
+    if OmegaConf.is_missing(config, key):
+        return "???"
+    value = config[key]
+    if not OmegaConf.is_config(value):
+        return value
+    return OmegaConf.to_container(value, resolve=True, throw_on_missing=False)
+
+
+def set_nodes(config: DictConfig, nodes: Mapping[str, Any]) -> None:
+    """Give groups other values, `${...}` unresolved."""
+    for group, node in nodes.items():
+        OmegaConf.update(config, group, node, merge=False, force_add=True)
+
+
+def apply_overrides(
+    config: DictConfig, chosen: Sequence[Override], changed: Sequence[Override]
+) -> None:
+    """Change single values; `chosen` are the overrides by which the files were merged."""
+    ConfigLoaderImpl._apply_overrides_to_config([*changed], config)
+    _record_overrides(config.hydra, chosen, changed)
+    # `set_config` copies it, for a tenth of a plan's time
+    HydraConfig.instance().cfg = config  # type: ignore[assignment]
 
 
 def _record_overrides(
@@ -302,20 +236,6 @@ def _read_yaml(path: Path, group: str, *state: int) -> dict[str, Any]:
     return with_defaults(named, group)
 
 
-def _plain(config: DictConfig) -> dict[str, Any]:
-    """The values, `${...}` resolved; what is missing is `???`."""
-    return {str(key): _resolved(config, key) for key in config if key != "hydra"}
-
-
-def _resolved(config: DictConfig, key: Any) -> Any:
-    if OmegaConf.is_missing(config, key):
-        return "???"
-    value = config[key]
-    if not OmegaConf.is_config(value):
-        return value
-    return OmegaConf.to_container(value, resolve=True, throw_on_missing=False)
-
-
 def search_path() -> list[str | None]:
     """The entries of Hydra's search path: our `conf`, the plug-ins' packages and Hydra's own."""
     return _search_path(tuple(plugins().items()))
@@ -324,15 +244,78 @@ def search_path() -> list[str | None]:
 @lru_cache
 def _search_path(installed: tuple[tuple[str, str], ...]) -> list[str | None]:
     """The entries with some plug-ins, which are a part of the cache key."""
-    with initialised():
+    with _initialised():
         loader = GlobalHydra.instance().config_loader()
         return [entry.path for entry in loader.get_search_path().get_path()]
 
 
 def merged_files(overrides: Sequence[str]) -> list[str]:
     """The files that are merged, in order, as `GROUP/NAME`."""
-    with initialised():
+    with _initialised():
         loader = GlobalHydra.instance().config_loader()
         result = loader.compute_defaults_list("config", list(overrides), hydra.types.RunMode.RUN)
     paths = [default.config_path for default in result.defaults]
     return [path for path in paths if path and not path.startswith("hydra/")]
+
+
+@dataclass(frozen=True)
+class _NumberedTask:
+    """A task function for Hydra's launchers that calls `work` with the number of its job."""
+
+    work: Callable[[int], int]
+
+    def __call__(self, config: DictConfig) -> int:
+        return self.work(config.number)
+
+
+def run_with_hydra_launcher(
+    launcher: str, words: Sequence[str], folder: Path, work: Callable[[int], int], count: int
+) -> list[Any]:
+    """Run `work(0)` ... `work(count - 1)` with a launcher plug-in of Hydra.
+
+    Args:
+        launcher: the option of `hydra/launcher`.
+        words: further overrides of Hydra's configuration.
+        folder: where the launcher writes its own files.
+        work: what each job does; may be pickled.
+        count: the number of jobs.
+
+    Returns:
+        What each job returned or raised.
+    """
+    quoted = str(folder.resolve()).replace("'", "\\'")
+    overrides = [
+        *(f"hydra/launcher={launcher}", "hydra/job_logging=none", "hydra/hydra_logging=none"),
+        *(f"hydra.sweep.dir='{quoted}'", "hydra.sweep.subdir=.", "hydra.output_subdir=null"),
+        *("hydra.job.chdir=false", *words),
+    ]
+    with _initialised():
+        loader = GlobalHydra.instance().config_loader()
+        config = loader.load_configuration(None, overrides, hydra.types.RunMode.MULTIRUN)
+        context = hydra.types.HydraContext(config_loader=loader, callbacks=Callbacks(config))
+        plugin = Plugins.instance().instantiate_launcher(
+            hydra_context=context, task_function=_NumberedTask(work), config=config
+        )
+        jobs = [[f"+number={number}"] for number in range(count)]
+        return [job._return_value for job in plugin.launch(jobs, initial_job_idx=0)]
+
+
+def main(task: Callable[[list[str], Path, int], None], argv: Sequence[str]) -> None:
+    """Run Hydra's command line (multirun, `--cfg`, completion).
+
+    Args:
+        task: called for each job with its overrides, the folder of the multirun, and the number of
+            the job from 0.
+        argv: the words of the command line.
+    """
+    _register_plugins()
+    note_variables(argv)
+
+    def job(config: DictConfig) -> None:
+        hydra_config = HydraConfig.get()
+        sweep = Path(hydra_config.sweep.dir)
+        task(list(hydra_config.overrides.task), sweep, int(hydra_config.job.num))
+
+    sys.argv = ["rlfactory", *argv]
+    folder = str(packaged_folder("conf").resolve())
+    hydra.main(config_path=folder, config_name="config", **_VERSION)(job)()

@@ -8,7 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rlfactory.config._hydra import ComposedConfig, Composition, CompositionError, read_yaml
+from rlfactory.config._hydra import CompositionError, read_yaml
+from rlfactory.config.composition import ComposedConfig, Composition
 from rlfactory.config.options import options
 from rlfactory.config.problems import PlanError, Problem, closest
 from rlfactory.config.schema.signature import trait

@@ -9,8 +9,8 @@ from typing import Any, TypeGuard
 
 import yaml
 
-from rlfactory.config._hydra import ComposedConfig
 from rlfactory.config.composites import function_node, is_function, option_values
+from rlfactory.config.composition import ComposedConfig
 from rlfactory.config.options import options
 from rlfactory.config.problems import PlanError, Problem, override_key, unknown_key
 from rlfactory.config.schema.signature import live_signature

@@ -5,13 +5,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from rlfactory.config._hydra import (
-    ComposedConfig,
-    Composition,
-    CompositionError,
-    Override,
-    parse,
-)
+from rlfactory.config._hydra import CompositionError, Override, parse
 from rlfactory.config.checks.warnings import unused_notes
 from rlfactory.config.companions import (
     lacks_reward,
@@ -29,6 +23,7 @@ from rlfactory.config.composites import (
     named_by_sets,
     spelled_out,
 )
+from rlfactory.config.composition import ComposedConfig, Composition
 from rlfactory.config.memory.devices import with_process_count
 from rlfactory.config.named_models import begun_keys, with_options
 from rlfactory.config.options import folders, options

@@ -95,18 +95,6 @@ def _value_fix(key: str, value: object, kind: Any) -> str:
     return f"{key}={guess or DEFAULT}"
 
 
-def component_problems(config: Config, key: str) -> list[Problem]:
-    """The problems of one component alone, without rules on combinations."""
-    # nothing for a process that reads a frozen file
-    from rlfactory.config.checks.rules import rule_problems
-
-    signatures: dict[str, Signature] = {}
-    if problems := [*node_problems(config, key, config.get(key), signatures)]:
-        return problems
-    traits = {name: signature.class_constants for name, signature in signatures.items()}
-    return [*rule_problems(config, traits, [other for other in config if other != key])]
-
-
 def all_node_problems(config: Config, signatures: dict[str, Signature]) -> Iterator[Problem]:
     """The problems of all components of a configuration; adds to `signatures`."""
     for key in COMPONENTS:

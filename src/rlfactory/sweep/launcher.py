@@ -10,8 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
-from rlfactory.config._hydra import CompositionError
-from rlfactory.config._hydra_jobs import run_with_hydra_launcher
+from rlfactory.config._hydra import CompositionError, run_with_hydra_launcher
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.sweep.arguments import LAUNCHERS, SweepArguments
 from rlfactory.sweep.folder import state_of

@@ -5,17 +5,15 @@ Functions take the value of a row's key and the translation that is being made.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlfactory.config.composites import is_function
 from rlfactory.config.named_models import KINDS, is_hub_id
 from rlfactory.config.options import options
+from rlfactory.config.peers.importer import Translation
 from rlfactory.config.peers.names import our_option
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.config.words import typed_value
-
-if TYPE_CHECKING:
-    from rlfactory.config.peers.importer import Translation
 
 MOVED = {"runwayml/stable-diffusion-v1-5": "stable-diffusion-v1-5/stable-diffusion-v1-5"}
 """Models that have another hub id by now."""
@@ -33,7 +31,7 @@ BATCH = 8
 """TRL's default of `per_device_train_batch_size`."""
 
 
-def model_of_name(path: Any, made: "Translation") -> None:
+def model_of_name(path: Any, made: Translation) -> None:
     """The option of an image model by a part of its id."""
     option = next((o for part, o in KINDS.items() if part in str(path).lower()), None)
     if option is None:
@@ -42,7 +40,7 @@ def model_of_name(path: Any, made: "Translation") -> None:
     made.type(f"model={option}", f"model.path={MOVED.get(path, path)}")
 
 
-def data_sets(sources: Any, made: "Translation") -> None:
+def data_sets(sources: Any, made: Translation) -> None:
     """The first of several data sets."""
     made.left["data.dataset_dir"] = sources[0].get("dataset_dir")
     if len(sources) > 1:
@@ -50,7 +48,7 @@ def data_sets(sources: Any, made: "Translation") -> None:
         made.drop("data.datasets", others, "one data set")
 
 
-def prompts_of_folder(place: Any, made: "Translation", folder: Path = Path()) -> None:
+def prompts_of_folder(place: Any, made: Translation, folder: Path = Path()) -> None:
     """A folder of prompts `train.txt` or `train.jsonl`, by its name or its files."""
     name = str(place).rstrip("/").rpartition("/")[2].lower()
     known = {"pickscore": "pick_a_pic", "ocr": "signs", "geneval": "geneval"}
@@ -63,7 +61,7 @@ def prompts_of_folder(place: Any, made: "Translation", folder: Path = Path()) ->
         made.type(f"prompts.eval_path={place}/test.{kind}")
 
 
-def combined(weights: Mapping[str, float], made: "Translation") -> None:
+def combined(weights: Mapping[str, float], made: Translation) -> None:
     """Rewards with weights."""
     if len(weights) < 2:
         made.type(*(f"reward={name}" for name in weights))
@@ -72,7 +70,7 @@ def combined(weights: Mapping[str, float], made: "Translation") -> None:
     made.type(*(f"reward.weights.{n}={w:g}" for n, w in weights.items() if w != 1))
 
 
-def rewards(given: Any, made: "Translation") -> None:
+def rewards(given: Any, made: Translation) -> None:
     """Flow-Factory's rewards: names with weights, and options that are left out."""
     entries = _entries(given)
     combined({_reward_of(e): float(e.get("weight", 1.0)) for e in entries}, made)
@@ -81,7 +79,7 @@ def rewards(given: Any, made: "Translation") -> None:
             made.drop(f"rewards.{option}", value, "scoring.*, or options of the reward")
 
 
-def eval_rewards(given: Any, made: "Translation") -> None:
+def eval_rewards(given: Any, made: Translation) -> None:
     """The names of Flow-Factory's rewards of evaluations."""
     if names := [_reward_of(entry) for entry in _entries(given)]:
         made.type(f"eval_rewards.of=[{','.join(names)}]")
@@ -95,14 +93,14 @@ def _reward_of(entry: Mapping[str, Any]) -> str:
     return our_option("reward", str(entry.get("reward_model")).lower())
 
 
-def reward_function(given: Any, made: "Translation") -> None:
+def reward_function(given: Any, made: Translation) -> None:
     """The reward of flow_grpo and ddpo-pytorch: a name, or names with weights."""
     weights = {given: 1.0} if isinstance(given, str) else dict(given or {})
     named = {our_option("reward", name): float(weight) for name, weight in weights.items()}
     combined({("geneval_flow_grpo" if n == "geneval" else n): w for n, w in named.items()}, made)
 
 
-def window_of_steps(steps: Any, made: "Translation") -> None:
+def window_of_steps(steps: Any, made: Translation) -> None:
     """A window that draws of the range of some steps."""
     count = made.given.get("scheduler.num_sde_steps", made.given.get("train.num_train_steps"))
     if not steps:
@@ -114,7 +112,7 @@ def window_of_steps(steps: Any, made: "Translation") -> None:
         made.notes.append(f"scheduler.sde_steps {steps}: all steps of their range are drawn")
 
 
-def window_or_share(_: Any, made: "Translation") -> None:
+def window_or_share(_: Any, made: Translation) -> None:
     """flow_grpo's window of steps, or the share of them that is trained."""
     steps, share = made.given["sample.num_steps"], made.take("train.timestep_fraction", 1.0)
     size, place = made.take("sample.sde_window_size"), made.take("sample.sde_window_range")
@@ -129,7 +127,7 @@ def window_or_share(_: Any, made: "Translation") -> None:
     made.type(f"window.low={low}", f"window.high={high}")
 
 
-def times_of_strategy(strategy: Any, made: "Translation") -> None:
+def times_of_strategy(strategy: Any, made: Translation) -> None:
     """The times that Flow-Factory's algorithms on the forward process learn at."""
     # `time_type` is its name until the shift changed its direction
     is_former = "train.time_type" in made.given
@@ -146,12 +144,12 @@ def times_of_strategy(strategy: Any, made: "Translation") -> None:
         made.type(f"times.shift={float(shift)}", f"times.toward={toward}")
 
 
-def first_optimizer(groups: Any, made: "Translation") -> None:
+def first_optimizer(groups: Any, made: Translation) -> None:
     """The options of the first group of parameters."""
     made.left |= {f"optimizers.{key}": value for key, value in groups[0].items()}
 
 
-def averages(_: Any, made: "Translation") -> None:
+def averages(_: Any, made: Translation) -> None:
     """Flow-Factory's averaged weights, which are evaluated, and of NFT and AWM the old policy."""
     given = {ours: made.take(f"train.{name}") for name, ours in AVERAGES.items()}
     given["schedule"] = given["schedule"] or "power"  # theirs, where none is named
@@ -164,7 +162,7 @@ def averages(_: Any, made: "Translation") -> None:
     made.type("evaluation.weights=ema")
 
 
-def sizes_by_gpu(_: Any, made: "Translation") -> None:
+def sizes_by_gpu(_: Any, made: Translation) -> None:
     """Prompts of an iteration and updates, from flow_grpo's batches that are counted by GPU."""
     former = made.take("sample.batch_size", 1)
     per_gpu = made.take("sample.train_batch_size") or former
@@ -183,19 +181,19 @@ def sizes_by_gpu(_: Any, made: "Translation") -> None:
     )
 
 
-def _set_sizes(made: "Translation", group: int, samples: int, updates: int) -> None:
+def _set_sizes(made: Translation, group: int, samples: int, updates: int) -> None:
     prompts = max(1, samples // group)
     made.set(group_size=group, prompts_per_iteration=prompts, updates_per_iteration=updates)
 
 
-def _step(made: "Translation") -> tuple[int, int]:
+def _step(made: Translation) -> tuple[int, int]:
     """TRL's samples of an optimizer step, and those of one forward pass of one process."""
     per_device = made.take("per_device_train_batch_size", BATCH)
     accumulated = made.take("gradient_accumulation_steps", 1)
     return per_device * made.given["processes"] * accumulated, per_device
 
 
-def grouped_sizes(_: Any, made: "Translation") -> None:
+def grouped_sizes(_: Any, made: Translation) -> None:
     """Sizes of TRL's GRPO and RLOO: completions of a generation batch, in groups."""
     step, per_device = _step(made)
     of_processes = per_device * made.given["processes"]
@@ -208,7 +206,7 @@ def grouped_sizes(_: Any, made: "Translation") -> None:
     made.notes.append(f"{samples} completions an iteration, {step} an optimizer step")
 
 
-def ppo_sizes(_: Any, made: "Translation") -> None:
+def ppo_sizes(_: Any, made: Translation) -> None:
     """Sizes of TRL's PPO: a batch of prompts with one response each."""
     samples, per_device = _step(made)
     updates = made.take("num_mini_batches", 1)
@@ -218,7 +216,7 @@ def ppo_sizes(_: Any, made: "Translation") -> None:
         made.set(iterations=max(1, round(episodes / (samples * updates))))
 
 
-def supervised_sizes(_: Any, made: "Translation") -> None:
+def supervised_sizes(_: Any, made: Translation) -> None:
     """An optimizer step on rows of the data, which is an iteration."""
     rows, per_device = _step(made)
     are_pairs = made.value("algo") == "dpo"
@@ -228,7 +226,7 @@ def supervised_sizes(_: Any, made: "Translation") -> None:
     made.notes.append(f"{rows} {kind} an iteration, which is one optimizer step")
 
 
-def iterations_of_steps(_: Any, made: "Translation") -> None:
+def iterations_of_steps(_: Any, made: Translation) -> None:
     """The iterations of TRL's optimizer steps or passes over the data."""
     steps, passes = made.take("max_steps", -1), made.take("num_train_epochs")
     if steps > 0:
@@ -240,7 +238,7 @@ def iterations_of_steps(_: Any, made: "Translation") -> None:
         made.drop("num_train_epochs", 3 if passes is None else passes, reason)
 
 
-def warm_up(_: Any, made: "Translation") -> None:
+def warm_up(_: Any, made: Translation) -> None:
     """TRL's warm-up, in steps that count before a share; a share itself in newer releases."""
     steps = made.left.get("warmup_steps") or 0
     if 0 < steps < 1:
@@ -249,7 +247,7 @@ def warm_up(_: Any, made: "Translation") -> None:
         made.take("warmup_ratio")
 
 
-def loss_of_pairs(given: Any, made: "Translation") -> None:
+def loss_of_pairs(given: Any, made: Translation) -> None:
     """TRL's losses of DPO: one of pairs, and a supervised one beside it."""
     losses = [given] if isinstance(given, str) else list(given)
     given_weights = made.take("loss_weights") or [1.0] * len(losses)
@@ -263,7 +261,7 @@ def loss_of_pairs(given: Any, made: "Translation") -> None:
         made.type(f"algo.sft_weight={weights['sft']}")
 
 
-def critic(_: Any, made: "Translation") -> None:
+def critic(_: Any, made: Translation) -> None:
     """A value model from the reward model; without one a linear layer that trains the network."""
     scorer = str(made.left.get("reward_model_path"))
     if scorer not in options("reward") and is_hub_id(scorer):
@@ -274,7 +272,7 @@ def critic(_: Any, made: "Translation") -> None:
     made.type(f"model.value_lr={typed_value(made.left.get('learning_rate'))}")
 
 
-def rewards_of_texts(given: Any, made: "Translation") -> None:
+def rewards_of_texts(given: Any, made: Translation) -> None:
     """TRL's rewards by name or import path, with weights in their order, or one reward model."""
     names = [str(name) for name in (given if isinstance(given, list) else [given])]
     weights, found = made.take("reward_weights"), [_text_reward(name) for name in names]

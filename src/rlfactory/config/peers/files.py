@@ -264,7 +264,7 @@ def translate(
     base = libraries()["TRL"]["trainers"].get(trainer, {}).get("defaults", {})
     given = {**base, **data.get("defaults", {}), **own, **given}
     known = {**given, "library": library, "processes": processes}
-    made = Translation(peer or library, given, known)
+    made = Translation(peer or library, given, known, vars(computed))
     made.type(*data.get("words", "").split(), *([f"algo={trainer}"] if trainer else []))
     for row in data["rows"]:
         made.apply(row)

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
-from rlfactory.config.peers import computed
 from rlfactory.config.peers.names import OTHER, filled, find, row_of
 from rlfactory.config.peers.values import candidates
 from rlfactory.config.problems import PlanError, Problem, override_key
@@ -55,6 +54,7 @@ class Translation:
         peer: the library that the file is for.
         left: its options that are not yet understood.
         given: all of them, with the library and the number of processes.
+        calls: functions of `computed.py`, by name.
         words: what to type, by key.
         notes: what differs though it was translated.
         dropped: keys without a counterpart, with their values and the reason.
@@ -63,6 +63,7 @@ class Translation:
     peer: str
     left: dict[str, Any] = field(default_factory=dict)
     given: Mapping[str, Any] = field(default_factory=dict)
+    calls: Mapping[str, Any] = field(default_factory=dict)
     words: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     dropped: dict[str, tuple[Any, str]] = field(default_factory=dict)
@@ -130,7 +131,7 @@ class Translation:
     def _say(self, row: Row, key: str, value: Any) -> None:
         """What a row says of a value."""
         if "call" in row:
-            getattr(computed, row["call"])(value, self)
+            self.calls[row["call"]](value, self)
         choices = {
             str(typed_value(k)).strip("'"): words for k, words in row.get("choices", {}).items()
         }

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rlfactory.config import _hydra, paths
-from rlfactory.config._hydra import Composition, parse
+from rlfactory.config import _hydra, composition, paths
+from rlfactory.config._hydra import parse
+from rlfactory.config.composition import Composition
 from rlfactory.config.paths import packaged_folder
 
 
@@ -15,9 +16,11 @@ from rlfactory.config.paths import packaged_folder
 def merged(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The choices that are merged from now on, of which nothing was kept before."""
     made: list[list[str]] = []
-    merge = _hydra._merged
-    monkeypatch.setattr(_hydra, "_merged", lambda chosen: made.append([*chosen]) or merge(chosen))
-    _hydra._cached_merge.cache_clear()
+    merge = composition.merged
+    monkeypatch.setattr(
+        composition, "merged", lambda chosen: made.append([*chosen]) or merge(chosen)
+    )
+    composition._cached_merge.cache_clear()
     made.clear()
     return made
 
