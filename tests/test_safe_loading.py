@@ -13,7 +13,7 @@ from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.scores import Scores
 
 SOURCES = sorted((Path(__file__).parents[1] / "src").rglob("*.py"))
-RUNS_PROGRAMS = {"program_runner.py", "python_code.py", "class_function.py"}
+RUNS_PROGRAMS = {"program_runner.py", "python_code.py", "targets.py"}
 """Of `reward=python`, which is there to run them, in a process of its own; and what compiles a
 method of a component, of packages whose code may run alone."""
 SAFE_LOADERS = ("SafeLoader", "get_yaml_loader()", "loader")
@@ -21,7 +21,7 @@ SAFE_LOADERS = ("SafeLoader", "get_yaml_loader()", "loader")
 UNSAFE = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 ALLOWED_IMPORTS = {
     ("pretrained.py", "UnpicklingError"),
-    *(("_hydra.py", name) for name in ("HIGHEST_PROTOCOL", "dumps", "loads")),
+    *(("composition.py", name) for name in ("HIGHEST_PROTOCOL", "dumps", "loads")),
 }
 """An error to catch, and copies of a configuration in memory: nothing that reads a file."""
 

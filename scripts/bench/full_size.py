@@ -25,7 +25,7 @@ from rlfactory.config import nfe
 from rlfactory.config.memory.devices import GIB, is_out_of_memory
 from rlfactory.config.memory.estimate import Estimate, estimate
 from rlfactory.config.memory.model_parts import parts_of
-from rlfactory.config.memory.suggestions import traits_of, with_changes
+from rlfactory.config.memory.suggestions import traits_of
 from rlfactory.config.options import options
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.schema.root import GROUPS
@@ -37,6 +37,7 @@ from rlfactory.tools.fake_tensors import Counting, fake_tensors, with_fake_tenso
 from rlfactory.train.build import build, training_budget
 from rlfactory.train.components import NoProgress
 from rlfactory.train.trainer import Trainer
+from rlfactory.utils.dotted_keys import with_values
 
 MODELS = {
     **{"sd14": "sd14", "sdxl": "sdxl", "sd35_medium": "sd35", "flux_dev": "flux"},
@@ -82,7 +83,7 @@ def configured(name: str, algorithm: str, memory: str | None, more: Sequence[str
     config = plan_from_words(*words(name, algorithm, memory, more)).config
     if "precision" not in config:
         half = dict.fromkeys(("weights", "rollout", "learning"), "bfloat16")
-        config = with_changes(config, {"precision": half})
+        config = with_values(config, {"precision": half})
     return config
 
 
@@ -160,7 +161,7 @@ def held(name: str, again: bool, changes: Changes | None = None, **options: Any)
 
 def foreseen(config: Any) -> Estimate:
     """The plan's estimate for a GPU."""
-    config = with_changes(config, {"hardware.device": "cuda"})
+    config = with_values(config, {"hardware.device": "cuda"})
     found = estimate(config, traits_of(config))
     assert found is not None
     return found
@@ -192,7 +193,7 @@ def iterations(
     for name in names:
         for algorithm in algorithms:
             config = configured(name, algorithm, None, more)
-            traits, low = traits_of(config), with_changes(config, {"memory": LOW})
+            traits, low = traits_of(config), with_values(config, LOW)
             kinds = (nfe.nfe_sample, nfe.nfe_compare, nfe.nfe_train)
             each = " + ".join(f"{kind(config, traits) * _rows(config):g}" for kind in kinds)
             found = [foreseen(config), foreseen(low)]
@@ -201,7 +202,7 @@ def iterations(
 
 
 SWITCHES = ("gradient_checkpointing", "offload_text", "offload_vae", "offload_weights")
-LOW = dict.fromkeys((*SWITCHES, "vae_tiling", "vae_slicing"), True)
+LOW = {f"memory.{name}": True for name in (*SWITCHES, "vae_tiling", "vae_slicing")}
 
 
 def _rows(config: Any) -> int:

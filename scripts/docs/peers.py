@@ -3,9 +3,9 @@
 import re
 from collections.abc import Callable, Sequence
 
-from rlfactory.config.dotted_keys import value_at
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.plan import Plan
+from rlfactory.utils.dotted_keys import value_at
 
 NOTHING = "–"
 FAMILIES = {

@@ -166,7 +166,7 @@ def _is_plain(value: object) -> bool:
 
 def _planned(arguments: LiveArguments, typed: Sequence[str]) -> Plan:
     # what the caller names may run
-    trust_names(p.reward for p in arguments.rewards.values() if is_function(p.reward))
+    trust_names(r for r, _ in arguments.rewards.values() if is_function(r))
     options, problems = live_options(arguments, typed)
     composed = compose([*arguments.words(typed), *options])
     composed = replace(composed, problems=[*composed.problems, *problems])
@@ -183,8 +183,7 @@ def _require_one_process(planned: Plan) -> None:
 
 def _begin(planned: Plan, arguments: LiveArguments, typed: Sequence[str], force: bool) -> Path:
     """Make the run folder, or find that of the same run; returns its path."""
-    from rlfactory.cli.new_run import create_run
-    from rlfactory.cli.resume import existing_config, replaces, require_same
+    from rlfactory.cli.resume import create_run, existing_config, replaces, require_same
 
     frozen = existing_config(planned)
     is_replaced = frozen is not None and replaces(planned, frozen)

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from rlfactory.cli import app
-from rlfactory.cli.new_run import create_run
+from rlfactory.cli.resume import create_run
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.problems import PlanError
 from rlfactory.model.lm.loading import load_language_model, load_tokenizer

@@ -11,6 +11,8 @@ import pytest
 import yaml
 
 from rlfactory.cli import app
+from rlfactory.cli.resume import create_run
+from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.problems import PlanError
 from rlfactory.run import lock
 from rlfactory.run.folder import RunFolder
@@ -275,3 +277,14 @@ def test_a_run_is_taken_over_with_a_line_in_the_log(words: list[str], tmp_path: 
     assert "taken over from process" in (run / "log.txt").read_text()
     assert not (run / "OWNER").exists()
     assert RunFolder(run).read_status() == "done"
+
+
+def test_no_folder_is_made_for_prompts_that_are_not_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = plan_from_words("prompts=hpdv2", "reward=compressibility", "run_dir=run")
+    assert any("hf download" in row for row in plan.derived.values())
+    with pytest.raises(PlanError, match="hf download ymhao/HPDv2"):
+        create_run(plan, "rlfactory")
+    assert not (tmp_path / "run").exists()

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rlfactory.config.live import RewardPart, are_several, reward_parts
+from rlfactory.config.live import are_several, reward_parts
 from rlfactory.config.problems import PlanError
 
 
@@ -39,11 +39,11 @@ def test_settings_are_told_from_rewards(value: Any, expected: bool) -> None:
 def test_parts_have_names_and_weights() -> None:
     scorer = Scorer()
     assert reward_parts([correct, ("hps", 0.5), scorer]) == {
-        "correct": RewardPart(correct),
-        "hps": RewardPart("hps", 0.5),
-        "Scorer": RewardPart(scorer),
+        "correct": (correct, None),
+        "hps": ("hps", 0.5),
+        "Scorer": (scorer, None),
     }
-    assert reward_parts({"a": (correct, 2)}) == {"a": RewardPart(correct, 2.0)}
+    assert reward_parts({"a": (correct, 2)}) == {"a": (correct, 2.0)}
 
 
 @pytest.mark.parametrize("value", [[0.5], {"a": None}, {"a.b": correct}, [correct, correct]])

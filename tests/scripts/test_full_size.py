@@ -51,8 +51,8 @@ def test_flops_are_those_of_the_products(full_size: ModuleType) -> None:
 @pytest.mark.parametrize("algorithm", ["grpo", "awm", "nft"])
 def test_an_iteration_is_measured(full_size: ModuleType, algorithm: str) -> None:
     config = full_size.configured("sd35_medium", algorithm, None, SHORT)
-    exact = dict.fromkeys(("weights", "rollout", "learning"), "float32")
-    config = full_size.with_changes(config, {"precision": exact})
+    exact = {f"precision.{when}": "float32" for when in ("weights", "rollout", "learning")}
+    config = full_size.with_values(config, exact)
     of_item = full_size.Flops(10.0, 30.0)
     found = full_size.bench("sd35_medium", config, torch.device("cpu"), of_item, SMALL)
     assert all(math.isfinite(x) and x > 0 for x in vars(found).values() if x != found.first_ratio)

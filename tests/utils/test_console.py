@@ -1,3 +1,5 @@
+"""Text: status lines, formats of values, what others wrote, and notices of libraries."""
+
 import io
 import logging
 import math

@@ -9,7 +9,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from rlfactory.cli.words import (
+from rlfactory.cli.flags import (
     COMMANDS,
     FORCE,
     HYDRA_FLAGS,
@@ -25,7 +25,7 @@ from rlfactory.config.schema.root import GROUPS
 from rlfactory.hardware.environment import is_non_main, is_quiet
 from rlfactory.utils.console import guard_terminal, print_error, printable
 from rlfactory.utils.current_folder import leave_current_folder, trust_names
-from rlfactory.utils.errors import UserError
+from rlfactory.utils.errors import UserError, explained
 from rlfactory.utils.processes import exit_at_once
 from rlfactory.utils.version import __version__
 
@@ -53,26 +53,19 @@ def main() -> None:
             command = working_command(error.problems, sys.argv[1:])
             print(printable(report(error.problems, sys.argv[1:], command)), file=sys.stderr)
         code = 2
-    except UserError as error:
-        if not is_quiet(sys.argv):
-            print_error(str(error))
-        code = 1
     except BrokenPipeError:
         # the reader closed the pipe; Python would complain again when it closes stdout
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
-    except OSError as error:
-        print_error(str(error))
-        code = 1
     except KeyboardInterrupt:
         code = 130
     except Exception as error:
-        from rlfactory.utils.errors import explained
-
-        told = explained(error)
-        if told is error:
+        is_told = isinstance(error, UserError | OSError)
+        told = error if is_told else explained(error)
+        if told is error and not is_told:
             raise  # a defect of ours
-        print_error(str(told))
+        if not (isinstance(error, UserError) and is_quiet(sys.argv)):
+            print_error(str(told))
         code = 1
     if "RANK" in os.environ or "SLURM_PROCID" in os.environ:
         exit_at_once(code)  # a rank that a launcher has started
@@ -86,7 +79,8 @@ WITH_FLAGS: Mapping[str, str] = {
 }
 """The modules with the functions of commands that take flags."""
 WITH_WORDS: Mapping[str, str] = {
-    **dict.fromkeys(("check", "estimate", "list_options", "explain"), "rlfactory.cli.app"),
+    **dict.fromkeys(("check", "estimate", "list_options"), "rlfactory.cli.app"),
+    "explain": "rlfactory.cli.explain",
     **dict.fromkeys(("evaluate", "sync"), "rlfactory.cli.run_commands"),
     "serve": "rlfactory.tools.serve.command",
     "sweep": "rlfactory.sweep.command",
@@ -108,7 +102,7 @@ def dispatch(argv: Sequence[str]) -> int:
     function = FUNCTIONS.get(command, command)
     asks_for_help = function in WITH_WORDS and {"-h", "--help"} & {*argv}
     if command in ("-h", "--help", "help") or asks_for_help:
-        from rlfactory.cli.help import show_help
+        from rlfactory.cli.arguments import show_help
 
         return show_help(argv[1] if command == "help" and argv[1:] else command)
     if command == "--version":
@@ -150,8 +144,13 @@ def start(plan: "Plan", typed: Sequence[str]) -> int:
 
     If the folder has a run of the same plan, that run resumes.
     """
-    from rlfactory.cli.new_run import create_run
-    from rlfactory.cli.resume import existing_config, replaces, resume_run, unfinished_run
+    from rlfactory.cli.resume import (
+        create_run,
+        existing_config,
+        replaces,
+        resume_run,
+        unfinished_run,
+    )
     from rlfactory.train.process.launch import require_possible, run_or_launch
     from rlfactory.train.process.run_arguments import RunArguments
     from rlfactory.utils.console import silence_notices
@@ -234,14 +233,6 @@ def list_options(words: Sequence[str]) -> int:
         print(f"{group}: {GROUPS[group]}")
         for name, line in described.items():
             print(f"  {name:<20} {line}")
-    return 0
-
-
-def explain(words: Sequence[str]) -> int:
-    """Print what a key, a group or an option means, and every file and override that sets it."""
-    from rlfactory.cli.explain import explain_words
-
-    print(explain_words(words))
     return 0
 
 

@@ -1,20 +1,33 @@
-"""The flags of the subcommands that take flags rather than overrides, by `commands.yaml`."""
+"""What commands take, by `commands.yaml`: the flags of those that take flags rather than overrides,
+and `rlfactory --help`.
+"""
 
 import argparse
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import yaml
 
+from rlfactory.config.options import options
 from rlfactory.config.problems import PlanError, Problem
+from rlfactory.config.schema.root import GROUPS
+
+_EVALUATION = """
+evaluation eval_rewards eval_sets scoring seed sample_batch prompt_cache reward prompts hardware
+schedule precision memory
+"""
+EVALUATION_KEYS = tuple(_EVALUATION.split())
+DECODING_KEYS = ("dynamics.temperature", "dynamics.top_k", "dynamics.top_p")
+"""What an evaluation may change, in `evaluate RUN` and in its help."""
 
 
-def command_table() -> dict[str, dict[str, Any]]:
+def command_table() -> dict[str, Any]:
     """The content of `commands.yaml`."""
     text = Path(__file__).with_name("commands.yaml").read_text(encoding="utf-8")
-    table: dict[str, dict[str, Any]] = yaml.safe_load(text)
+    table: dict[str, Any] = yaml.safe_load(text)
     return table
 
 
@@ -90,3 +103,33 @@ _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "share": _number("allowed is a number between 0 and 1", lambda value: 0 < value < 1),
     "unused folder": _unused_folder,
 }
+
+
+def show_help(command: str = "") -> int:
+    """Print the help of a command; without one the groups, examples and commands."""
+    table = command_table()
+    if (row := table["words"].get(command)) is not None:
+        return _show_command(row)
+    lines = {
+        group: f"{question}: {', '.join(options(group))}" for group, question in GROUPS.items()
+    }
+    groups = (f"  {group:<12} {_wrapped(line)}" for group, line in lines.items())
+    print(table["overview"].format(groups="\n".join(groups)).rstrip())
+    return 0
+
+
+def _show_command(row: dict[str, Any]) -> int:
+    keys = {"evaluation": ", ".join(EVALUATION_KEYS), "decoding": ", ".join(DECODING_KEYS)}
+    print(f"usage: rlfactory {row['usage']}\n")
+    print("\n".join(wrap(row["purpose"].format(**keys), 96)))
+    print("\nexamples")
+    width = max(map(len, row["examples"]))
+    for example, meaning in row["examples"].items():
+        print(f"  rlfactory {example:<{width}}   {meaning}")
+    return 0
+
+
+def _wrapped(text: str) -> str:
+    """The text wrapped to at most two lines, the second one aligned with the first."""
+    lines = wrap(text, 92, max_lines=2, placeholder=" ...", break_on_hyphens=False)
+    return f"\n{'':<15}".join(lines)

@@ -4,11 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-import yaml
-
-from rlfactory.config._hydra import ComposedConfig, CompositionError, Override, defaults_list, parse
-from rlfactory.config.dotted_keys import leaves, value_at
-from rlfactory.config.key_reference import comments, file_reference, key_reference
+from rlfactory.config._hydra import CompositionError, merged_files, parse
+from rlfactory.config.composition import ComposedConfig
+from rlfactory.config.key_reference import comments, file_reference, key_reference, settings
 from rlfactory.config.options import folders, options
 from rlfactory.config.overrides import SHARED, compose
 from rlfactory.config.peers.unknown_keys import explain_unknown, peer_name
@@ -18,6 +16,7 @@ from rlfactory.config.schema.signature import read_signature
 from rlfactory.config.schema.static_names import TargetError
 from rlfactory.config.schema.targets import is_foreign_optimizer
 from rlfactory.config.words import searched, typed_value
+from rlfactory.utils.dotted_keys import last_part, leaves, value_at
 
 
 @dataclass(frozen=True)
@@ -29,6 +28,12 @@ class Origin:
 
 
 _MISSING = object()
+
+
+def explain(words: Sequence[str]) -> int:
+    """Print what a key, a group or an option means, and every file and override that sets it."""
+    print(explain_words(words))
+    return 0
 
 
 def explain_words(words: Sequence[str]) -> str:
@@ -45,7 +50,9 @@ def explain_words(words: Sequence[str]) -> str:
         return describe_option(group, option, overrides)
     if not group:
         raise PlanError([Problem("KEY", "no key named", "rlfactory explain optimizer.lr")])
-    composed = composed_config(overrides)
+    composed = compose(overrides)
+    if composed.problems:
+        raise PlanError(composed.problems)
     is_there = value_at(composed.values, group, _MISSING) is not _MISSING
     keys = [group] if is_there else _keys_named(group, composed)
     if option and keys:
@@ -70,14 +77,6 @@ def _explained(candidates: Sequence[Sequence[str]]) -> str:
     return f"rlfactory explain {keys[-1]}" if keys else ""
 
 
-def composed_config(overrides: Sequence[str]) -> ComposedConfig:
-    """The configuration of some overrides; PlanError if one of them is faulty."""
-    composed = compose(overrides)
-    if composed.problems:
-        raise PlanError(composed.problems)
-    return composed
-
-
 def describe_option(group: str, option: str, overrides: Sequence[str] = ()) -> str:
     """An option's file, and the keys that it leaves at the defaults of its class.
 
@@ -97,14 +96,6 @@ def describe_option(group: str, option: str, overrides: Sequence[str] = ()) -> s
     return "\n".join([f"{group}={option}  ({path})", *(f"  {line}".rstrip() for line in shown)])
 
 
-def _value_and_origins(
-    key: str, composed: ComposedConfig, overrides: Sequence[str]
-) -> tuple[object, list[Origin]]:
-    recipe = [w for w in composed.overrides if override_key(w) == "recipe" and w not in overrides]
-    found = [*_in_class(key, composed.values), *origins(key, [*recipe, *overrides])]
-    return value_at(composed.values, key), found
-
-
 def _in_class(key: str, values: Mapping[str, object]) -> Iterator[Origin]:
     """The default in a class's signature, which is composed beneath the file of its option."""
     place, _, name = key.rpartition(".")
@@ -119,7 +110,9 @@ def _in_class(key: str, values: Mapping[str, object]) -> Iterator[Origin]:
 
 def _describe(key: str, composed: ComposedConfig, overrides: Sequence[str]) -> str:
     """A key with its value, meaning and origins."""
-    value, found = _value_and_origins(key, composed, overrides)
+    value = value_at(composed.values, key)
+    recipe = [w for w in composed.overrides if override_key(w) == "recipe" and w not in overrides]
+    found = [*_in_class(key, composed.values), *origins(key, [*recipe, *overrides])]
     reference = key_reference(key, composed.values, composed.choices)
     is_group = isinstance(value, Mapping)
     shown = composed.choices.get(key, "") if is_group else typed_value(value)
@@ -137,7 +130,7 @@ def _describe(key: str, composed: ComposedConfig, overrides: Sequence[str]) -> s
 def _keys_named(name: str, composed: ComposedConfig) -> list[str]:
     """The keys whose last component is a name without a dot."""
     found = [] if "." in name else [*leaves(composed.values)]
-    return [key for key, _ in found if key.rpartition(".")[2] == name]
+    return [key for key, _ in found if last_part(key) == name]
 
 
 def _where(key: str, values: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
@@ -159,7 +152,9 @@ def origins(key: str, overrides: Sequence[str]) -> list[Origin]:
         override_key(o) == f"{group}._target_" for o in overrides
     )
     in_files = [] if retargeted and below and key not in SHARED else _in_files(key, overrides)
-    return [*in_files, *_in_overrides(key, parse(overrides))]
+    typed = [o.input_line or "" for o in parse(overrides) if o.key_or_group == key]
+    lines = [Origin(f"command line: {w}", w.partition("=")[2]) for w in typed if "=" in w]
+    return [*in_files, *lines]
 
 
 def defined_in(key: str, overrides: Sequence[str]) -> str | None:
@@ -172,35 +167,7 @@ def defined_in(key: str, overrides: Sequence[str]) -> str | None:
 
 def _in_files(key: str, overrides: Sequence[str]) -> Iterator[Origin]:
     places = folders(searched(overrides))
-    for config_path, package in defaults_list(overrides):
-        files = (folder / f"{config_path}.yaml" for folder in places)
-        path = next((file for file in files if file.is_file()), None)
-        prefix = "" if package == "_global_" else f"{package}." if package else ""
-        if path is None or not key.startswith(prefix):
-            continue
-        text = path.read_text(encoding="utf-8")
-        node = _lookup(yaml.compose(text), key.removeprefix(prefix).split("."))
-        if node is not None:
-            line, source = node.start_mark.line + 1, _source(node, text)
-            yield Origin(f"{path}:{line}", source)
-
-
-def _source(node: yaml.Node, text: str) -> str:
-    """A value as written in the file; `...` if it spans lines."""
-    written = text[node.start_mark.index : node.end_mark.index]
-    return "..." if "\n" in written else written
-
-
-def _lookup(node: yaml.Node | None, path: Sequence[str]) -> yaml.Node | None:
-    """The YAML node at a path of keys; None if there is none."""
-    for part in path:
-        if not isinstance(node, yaml.MappingNode):
-            return None
-        node = next((value for name, value in node.value if name.value == part), None)
-    return node
-
-
-def _in_overrides(key: str, overrides: Sequence[Override]) -> Iterator[Origin]:
-    for override in overrides:
-        if override.key_or_group == key and "=" in (line := override.input_line or ""):
-            yield Origin(f"command line: {line}", line.partition("=")[2])
+    for name in merged_files(overrides):
+        path = next((p for folder in places if (p := folder / f"{name}.yaml").is_file()), None)
+        if path is not None and (given := settings(path).get(key)) is not None:
+            yield Origin(f"{path}:{given.line}", given.value)

@@ -5,15 +5,15 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+from rlfactory.cli.flags import COMPLETION_FLAGS, MULTIRUN_FLAGS, flags_first
 from rlfactory.cli.resume import require_usable
-from rlfactory.cli.words import COMPLETION_FLAGS, MULTIRUN_FLAGS, flags_first
 from rlfactory.config import _hydra
-from rlfactory.config._hydra import ComposedConfig, Override
+from rlfactory.config._hydra import Override
+from rlfactory.config.composition import ComposedConfig
 from rlfactory.config.named_models import with_options
 from rlfactory.config.options import options
 from rlfactory.config.overrides import compose, plan_composed
@@ -51,16 +51,13 @@ def hydra_command(argv: Sequence[str], launch: Callable[[ComposedConfig], int]) 
         if problems := compose(words).problems:
             raise PlanError(problems)
     elif not any(override_key(word) == SWEEPER for word in words):
-        names = [job.name for job in planned_jobs(words)]
+        names = [*planned_jobs(words)]
     failed: list[str] = []
     typed_places = [word for word in words if override_key(word) == SEARCHPATH]
 
     def job(overrides: list[str], sweep: Path, number: int) -> None:
-        name = (
-            names[number]
-            if names
-            else numbered(number, ",".join(o for o in overrides if o not in argv))
-        )
+        own = ",".join(o for o in overrides if o not in argv)
+        name = names[number] if names else numbered(number, own)
         # Hydra knows no recipes, nor names that depend on the model
         composed = compose([*typed_places, *overrides])
         composed.values["run_dir"] = job_folder(composed, words, sweep, name)
@@ -129,23 +126,9 @@ LONGEST_NAME = 120
 """Characters of a job's name; the disk allows 255 bytes."""
 
 
-@dataclass(frozen=True)
-class PlannedJob:
-    """A job of a multirun.
-
-    Attributes:
-        name: what distinguishes it from the others.
-        plan: its plan, with the folder of the multirun that is passed by.
-    """
-
-    name: str
-    plan: Plan
-
-
-def planned_jobs(
-    words: Sequence[str], sweep: Path = Path("multirun/DATE_TIME")
-) -> list[PlannedJob]:
-    """The plan of every job, in the order in which they run.
+def planned_jobs(words: Sequence[str], sweep: Path = Path("multirun/DATE_TIME")) -> dict[str, Plan]:
+    """The plan of every job by what distinguishes it from the others, in the order in which they
+    run; each with the folder of the multirun that is passed by.
 
     Args:
         words: the overrides of the command, swept ones among them.
@@ -156,13 +139,13 @@ def planned_jobs(
     """
     choices = job_words(with_options(words, searched(words)))
     names = job_names(choices)
-    jobs, faults = [], dict[tuple[str, str], dict[str, Problem]]()
+    jobs, faults = dict[str, Plan](), dict[tuple[str, str], dict[str, Problem]]()
     for name, own in zip(names, choices, strict=True):
         try:
             composed = compose(own)
             composed.values["run_dir"] = job_folder(composed, words, sweep, name)
-            jobs.append(PlannedJob(name, plan_composed(composed)))
-            require_usable(jobs[-1].plan)
+            jobs[name] = plan_composed(composed)
+            require_usable(jobs[name])
         except PlanError as error:
             for problem in error.problems:
                 faults.setdefault((problem.key, problem.message), {})[name] = problem
@@ -196,10 +179,8 @@ def job_names(jobs: Sequence[Sequence[str]]) -> list[str]:
     Names that are long, or equal once they are names of folders, begin with the job's number.
     """
     shared = set(jobs[0]).intersection(*jobs) if len(jobs) > 1 else set[str]()
-    names = [
-        _as_file_name(",".join(word for word in job if word not in shared)) or "default"
-        for job in jobs
-    ]
+    own = (",".join(word for word in job if word not in shared) for job in jobs)
+    names = [_as_file_name(text) or "default" for text in own]
     if len(set(names)) == len(names) and max(map(len, names)) <= LONGEST_NAME:
         return names
     return [numbered(number, job) for number, job in enumerate(names)]
@@ -216,7 +197,7 @@ def job_folder(composed: ComposedConfig, words: Sequence[str], sweep: Path, name
     own = composed.values["run_dir"]
     if typed is None or own is None:
         return str(sweep / name)
-    varies = len({job for job in job_words([typed])}) > 1
+    varies = len({*job_words([typed])}) > 1
     return str(own) if varies else str(Path(own) / name)
 
 
@@ -234,19 +215,14 @@ def values_of(override: Override) -> list[str]:
     return [f"{key}={value}" for value in override.sweep_string_iterator()]
 
 
-def describe_jobs(jobs: Sequence[PlannedJob]) -> str:
+def describe_jobs(jobs: Mapping[str, Plan]) -> str:
     """The first job's plan, and of each other one the rows that differ from it."""
-    first, *others = jobs
-    lines = [f"job 1 of {len(jobs)}: {first.name}", first.plan.table()]
-    shown = _rows(first.plan)
-    for number, job in enumerate(others, start=2):
-        rows = [row for row in _rows(job.plan) if row not in shown]
-        lines += ["", f"job {number} of {len(jobs)}: {job.name}", *rows]
-    return "\n".join(lines)
-
-
-def _rows(plan: Plan) -> Mapping[str, None]:
-    return dict.fromkeys(plan.table().splitlines())
+    shown, lines = set[str](), list[str]()
+    for number, (name, plan) in enumerate(jobs.items(), start=1):
+        rows = plan.table().splitlines()
+        lines += ["", f"job {number} of {len(jobs)}: {name}", *(r for r in rows if r not in shown)]
+        shown = shown or {*rows}
+    return "\n".join(lines[1:])
 
 
 def _of_all_jobs(found: Sequence[Problem]) -> Problem:
@@ -254,9 +230,8 @@ def _of_all_jobs(found: Sequence[Problem]) -> Problem:
     first = found[0]
     words = [problem.instead for problem in found if problem.instead is not None]
     if len(words) == len(found) and len({tuple(map(override_key, own)) for own in words}) == 1:
-        return Problem(
-            first.key, first.message, instead=tuple(map(_swept, zip(*words, strict=True)))
-        )
+        swept = tuple(map(_swept, zip(*words, strict=True)))
+        return Problem(first.key, first.message, instead=swept)
     fix = first.fix if len({problem.fix for problem in found}) == 1 else ""
     return Problem(first.key, first.message, fix)
 

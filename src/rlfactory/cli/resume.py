@@ -1,5 +1,8 @@
-"""Resuming a run by its original command: compare the configurations, then go on or refuse."""
+"""The folder of a run: made for a new one; for one that has begun, configurations are compared, and
+it goes on or is refused.
+"""
 
+import json
 import os
 import shlex
 from collections.abc import Mapping
@@ -8,19 +11,19 @@ from typing import Any
 
 import yaml
 
-from rlfactory.cli.new_run import unusable
-from rlfactory.config.compat import with_new_keys
-from rlfactory.config.diff import MISSING, differences, format_value
-from rlfactory.config.frozen_file import frozen_file_problems, try_frozen
+from rlfactory.config.checks.prompt_files import undownloaded_prompts
+from rlfactory.config.diff import MISSING, Difference, differences, format_value
+from rlfactory.config.frozen import frozen_file_problems, try_frozen, with_new_keys
 from rlfactory.config.plan import Plan
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.folder import RunFolder, RunFolderError, require_unused
+from rlfactory.run.inputs import keep_inputs
 from rlfactory.run.lock import require_free
 from rlfactory.tools.extend import keep_config
 from rlfactory.train.process.begun_code import remember_code
 from rlfactory.utils.data_files import FileError
-from rlfactory.utils.path_keys import with_absolute_paths
+from rlfactory.utils.dotted_keys import with_absolute_paths
 
 Config = Mapping[str, Any]
 TIMESTAMP = len("2026-01-31_12-00-00")
@@ -30,14 +33,10 @@ SEARCHED = 20
 
 
 def existing_config(plan: Plan) -> Config | None:
-    """The configuration of the run in a plan's `run_dir`; None if there is no run."""
-    return None if plan.config["run_dir"] is None else _frozen_config(plan.run_dir)
-
-
-def _frozen_config(run: Path) -> Config | None:
-    """The configuration of a run; None where there is none that can be read."""
-    path = RunFolder(run).config
-    return try_frozen(path) if os.path.isfile(path) else None  # False for invalid names
+    """The configuration of the run in a plan's `run_dir`; None if none can be read."""
+    path = RunFolder(plan.run_dir).config
+    is_there = plan.config["run_dir"] is not None and os.path.isfile(path)  # not for invalid names
+    return try_frozen(path) if is_there else None
 
 
 def require_same(plan: Plan, frozen: Config) -> None:
@@ -45,18 +44,14 @@ def require_same(plan: Plan, frozen: Config) -> None:
     problems = frozen_file_problems(frozen)
     if problems:
         raise PlanError([Problem(f"{plan.run_dir}: {p.key}", p.message) for p in problems])
-    current = yaml.safe_load(plan.frozen())
-    found = differences(with_absolute_paths(with_new_keys(frozen, current)), current)
-    old, new = frozen["iterations"], current["iterations"]
+    found = _differences(plan, frozen)
+    old, new = frozen["iterations"], plan.config["iterations"]
     if {key for key, *_ in found} == {"iterations"} and new > old:
         raise PlanError([_extension(plan.run_dir, old, new)])
     for key, old, new in found:
-        message = (
-            f"the run in {plan.run_dir} began with {format_value(old)},"
-            f" and now it is {format_value(new)}"
-        )
+        began = f"the run in {plan.run_dir} began with {format_value(old)}"
         remedy = "" if MISSING in (old, new) else f"{key}={format_value(old)}"
-        problems.append(Problem(key, message, remedy))
+        problems.append(Problem(key, f"{began}, and now it is {format_value(new)}", remedy))
     if problems:
         last = problems[-1]
         hint = f"{last.message}; --force goes on all the same, run_dir=FOLDER begins another run"
@@ -76,8 +71,13 @@ def replaces(plan: Plan, frozen: Config) -> bool:
     if folder.has_checkpoint or not folder.status.is_file() or folder.read_status() == "done":
         return False
     require_unlocked(plan.run_dir, take_over=False)
+    return bool(_differences(plan, frozen))
+
+
+def _differences(plan: Plan, frozen: Config) -> list[Difference]:
+    """What differs in a plan from a run, which may have relative paths and lack new keys."""
     current = yaml.safe_load(plan.frozen())
-    return bool(differences(with_absolute_paths(with_new_keys(frozen, current)), current))
+    return differences(with_absolute_paths(with_new_keys(frozen, current)), current)
 
 
 def require_usable(plan: Plan) -> None:
@@ -131,12 +131,10 @@ def resume_run(plan: Plan, frozen: Config, force: bool, take_over: bool = False)
     require_unlocked(plan.run_dir, take_over)
     if not force:
         require_same(plan, frozen)
-    elif differences(frozen, yaml.safe_load(plan.frozen())):
+    is_changed = force and bool(differences(frozen, yaml.safe_load(plan.frozen())))
+    if is_changed:
         _replace(folder, plan)
-        frozen = plan.config
     elif is_done(plan.run_dir, frozen):
-        return 0
-    if not force and is_done(plan.run_dir, frozen):
         return 0
     arguments = RunArguments(plan.run_dir, force=force, take_over=take_over)
     return run_or_launch(arguments, plan.config if force else frozen)
@@ -157,3 +155,37 @@ def _replace(folder: RunFolder, plan: Plan) -> None:
     remember_code(folder, plan.config)
     write_text(folder.config, plan.frozen())
     write_text(folder.plan, plan.table())
+
+
+def create_run(
+    plan: Plan, command: str, objects: Mapping[str, str] | None = None, *, replace: bool = False
+) -> None:
+    """Make a plan's run folder, with the plan, the command and the frozen configuration.
+
+    Args:
+        plan: the plan of the run.
+        command: what was typed or called.
+        objects: descriptions of the objects in memory that the configuration refers to, by name.
+        replace: remove the run that is in the folder.
+
+    Raises:
+        PlanError: the folder is in use, or can't be written; a file is not downloaded.
+    """
+    if problems := [*undownloaded_prompts(plan.config)]:
+        raise PlanError(problems)
+    try:
+        folder = RunFolder.create(plan.run_dir, clear=replace)
+        folder.plan.write_text(plan.table(), encoding="utf-8")
+        folder.command.write_text(f"{command}\n", encoding="utf-8")
+        if objects:
+            folder.objects.write_text(json.dumps(objects, indent=1) + "\n", encoding="utf-8")
+        keep_inputs(folder, plan.config)
+        remember_code(folder, plan.config)
+        write_text(folder.config, plan.frozen())  # last: with this file the run has begun
+    except (RunFolderError, OSError) as error:
+        raise unusable(error) from error
+
+
+def unusable(error: Exception) -> PlanError:
+    """The problem of a run folder that can't be used."""
+    return PlanError([Problem("run_dir", str(error).removeprefix("run_dir: "), "run_dir=null")])

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlfactory.cli.arguments import parsed
+from rlfactory.cli.arguments import DECODING_KEYS, EVALUATION_KEYS, parsed
 from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.hardware.environment import is_non_main
 from rlfactory.run.folder import RunFolder
@@ -17,18 +17,12 @@ from rlfactory.run.inputs import remember, with_inputs
 from rlfactory.train.process.begun_code import remember_code, untrusted_code
 from rlfactory.utils.console import silence_notices
 from rlfactory.utils.data_files import FileError
+from rlfactory.utils.dotted_keys import absolute, file_of, path_values
 from rlfactory.utils.live_objects import references_in
-from rlfactory.utils.path_keys import absolute, file_of, path_values
 
-_EVALUATION = """
-evaluation eval_rewards eval_sets scoring seed sample_batch prompt_cache reward prompts hardware
-schedule precision memory
-"""
-EVALUATION_KEYS = tuple(_EVALUATION.split())
 FORCE = "--force"
 FLAGS = ("--temperature", "--steps", "--size", "--guidance", "--seed", "--count", "--weights")
 """What `sample` takes as flags and other commands as keys."""
-DECODING_KEYS = ("dynamics.temperature", "dynamics.top_k", "dynamics.top_p")
 HUB_ID = re.compile(r"(zoo:[\w-]+|[\w-][\w.-]*/[\w.-]+)")
 
 
@@ -37,12 +31,8 @@ def sample(words: Sequence[str]) -> int:
     a = parsed("sample", words)
     config = require_run(a.run)
     if typed := [word.partition("=") for word in a.overrides if _sample_flag(word) in FLAGS]:
-        raise PlanError(
-            Problem(
-                key, f"is a flag here, {_sample_flag(key)} {value}", "", (_sample_flag(key), value)
-            )
-            for key, _, value in typed
-        )
+        flags = [(key, _sample_flag(key), value) for key, _, value in typed]
+        raise PlanError(Problem(k, f"is a flag here, {f} {v}", "", (f, v)) for k, f, v in flags)
     moved = relocations(a.run, a.overrides, config)
     prompts = _with_pictures(a.prompt, a.image) if a.prompt else _texts_of(a.prompts)
     silence_notices()
@@ -170,18 +160,13 @@ def evaluate(words: Sequence[str]) -> int:
 
     run, overrides = Path(words[0]), words[1:]
     frozen = require_run(run)
-    moved = [
-        word for word in overrides if override_key(word) in path_values(frozen["model"], "model.")
-    ]
+    paths = path_values(frozen["model"], "model.")
+    moved = [word for word in overrides if override_key(word) in paths]
     overrides = [_greedy(word, frozen) for word in overrides if word not in moved]
     keys = [*EVALUATION_KEYS, *DECODING_KEYS]
     message = f"can't be changed in an evaluation; allowed are {', '.join([*keys, 'model.path'])}"
-    refused = [
-        key
-        for word in overrides
-        if (key := override_key(word)) != SEARCHPATH and not _in_evaluation(key)
-    ]
-    if refused:
+    typed = [key for word in overrides if (key := override_key(word)) != SEARCHPATH]
+    if refused := [key for key in typed if not _in_evaluation(key)]:
         raise PlanError([Problem(key, message) for key in refused])
     located = with_inputs(frozen, RunFolder(run), relocations(run, moved, frozen))
     composed = override_frozen(located, overrides)
@@ -276,8 +261,7 @@ def require_run(run: Path) -> Mapping[str, Any]:
     """A run folder's configuration, upgraded to this version; PlanError if it has none that can be
     used.
     """
-    from rlfactory.config.compat import with_defaults
-    from rlfactory.config.frozen_file import frozen_file_problems, read_frozen
+    from rlfactory.config.frozen import frozen_file_problems, read_frozen, with_defaults
 
     path = run / "config.yaml"
     if not os.path.isfile(path):  # also False for names that are too long

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Sequence
 
-from rlfactory.cli.words import MULTIRUN_FLAGS
+from rlfactory.cli.flags import MULTIRUN_FLAGS
 from rlfactory.config.peers.values import number
 from rlfactory.config.problems import PlanError, Problem, fixed_words, override_key
 

@@ -1,6 +1,7 @@
 """The adapter to Hydra, the only module that imports it or OmegaConf.
 
-Composes configurations, lists the search path, runs launcher plug-ins and Hydra's command line.
+Merges files, changes values, lists the search path, runs launcher plug-ins and Hydra's command
+line.
 """
 
 import os
@@ -8,12 +9,9 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
-from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
-from itertools import count
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from pickle import HIGHEST_PROTOCOL, dumps, loads  # of objects in memory alone
 from typing import Any
 
 import hydra
@@ -36,8 +34,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf._utils import get_yaml_loader
 from omegaconf.errors import OmegaConfBaseException
 
-from rlfactory.config.paths import packaged_folder, yaml_files
-from rlfactory.config.problems import Problem
+from rlfactory.config.paths import packaged_folder
 from rlfactory.config.schema.root import COMPONENTS
 from rlfactory.config.schema.targets import plugins, with_defaults
 
@@ -48,27 +45,6 @@ CompositionError = (
     *(HydraException, OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError),
     *(OSError, RecursionError),  # an unreadable file or one without a mapping; nested brackets
 )
-
-
-@dataclass(frozen=True)
-class ComposedConfig:
-    """A configuration as plain values, and what it was composed from.
-
-    Attributes:
-        values: the configuration, `${...}` resolved.
-        choices: the option chosen of each group.
-        problems: the problems of the overrides that were left out.
-        overrides: the overrides that were applied.
-        defaults: the values of the chosen options, before overrides of single keys.
-        notes: what the plan says about the choices.
-    """
-
-    values: dict[str, Any]
-    choices: dict[str, str]
-    problems: list[Problem] = field(default_factory=list)
-    overrides: list[str] = field(default_factory=list)
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
 
 
 class _InstalledPlugins(SearchPathPlugin):
@@ -124,7 +100,7 @@ def _register_plugins() -> None:
 _typed_variables = set[str]()
 
 
-def _note_variables(words: Sequence[str]) -> None:
+def note_variables(words: Sequence[str]) -> None:
     """Let typed words read the environment variables that they name: `KEY='${oc.env:NAME}'`."""
     _typed_variables.update(n for word in words for n in re.findall(r"oc\.env:\s*(\w+)", word))
 
@@ -176,114 +152,55 @@ def parse(overrides: Sequence[str]) -> list[Override]:
     return parsed
 
 
-class Composition:
-    """Composition in two steps: the chosen options are merged, then single values are changed.
-
-    After the first step the keys that exist are known, so overrides can be checked without
-    composing twice: composing takes most of the time of a refused command.
-    """
-
-    def __init__(self, chosen: Sequence[str]) -> None:
-        """Merge the files of the `chosen` options, those of plug-ins included."""
-        _note_variables(chosen)
-        self._chosen = parse(chosen)
-        self._merge, self._is_shared = _composed(chosen)
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """The values as written in the files, `${...}` unresolved."""
-        return deepcopy(self._merge.values)
-
-    @property
-    def choices(self) -> dict[str, str]:
-        """The option chosen of each group."""
-        return dict(self._merge.choices)
-
-    def replace(self, nodes: Mapping[str, Any]) -> None:
-        """Give groups other values, `${...}` unresolved, than their merged files."""
-        if not nodes:
-            return
-        config = self._own()
-        for group, node in nodes.items():
-            OmegaConf.update(config, group, node, merge=False, force_add=True)
-        self._merge = _Merge(config)
-
-    def changed(self, overrides: Sequence[Override] = ()) -> ComposedConfig:
-        """The configuration with values changed, resolved."""
-        _note_variables([override.input_line or "" for override in overrides])
-        config = self._own()
-        ConfigLoaderImpl._apply_overrides_to_config(list(overrides), config)
-        _record_overrides(config.hydra, self._chosen, overrides)
-        # `set_config` copies it, for a tenth of a plan's time
-        HydraConfig.instance().cfg = config  # type: ignore[assignment]
-        self._merge = _Merge(config)
-        return ComposedConfig(_plain(config), self.choices)
-
-    def _own(self) -> DictConfig:
-        """The merged configuration, which may be changed from now on."""
-        if not self._is_shared:
-            return self._merge.config
-        self._is_shared = False
-        config: DictConfig = loads(self._merge.pickled)
-        config.hydra.runtime.cwd = os.getcwd()
-        return config
-
-
-class _Merge:
-    """A merged configuration, and what is read of it; not to be changed where it is shared."""
-
-    def __init__(self, config: DictConfig) -> None:
-        self.config = config
-
-    @cached_property
-    def values(self) -> dict[str, Any]:
-        with_hydra: Any = OmegaConf.to_container(self.config, resolve=False)
-        return {str(key): value for key, value in with_hydra.items() if key != "hydra"}
-
-    @cached_property
-    def pickled(self) -> bytes:
-        """What copies are made of, in half the time of `deepcopy`."""
-        return dumps(self.config, HIGHEST_PROTOCOL)
-
-    @cached_property
-    def choices(self) -> dict[str, str]:
-        return {
-            str(group): str(option)
-            for group, option in self.config.hydra.runtime.choices.items()
-            if not str(group).startswith("hydra/") and option is not None
-        }
-
-
-_compositions = count()
-
-
-def _composed(chosen: Sequence[str]) -> tuple[_Merge, bool]:
-    """A merged configuration, and whether others have it too.
-
-    Merges of our own files are cached; the first one is not, since most commands compose once and
-    a copy would only cost time.
-    """
-    if next(_compositions) == 0 or plugins() or any("hydra" in override for override in chosen):
-        return _Merge(_merged(chosen)), False
-    return _cached_merge(tuple(chosen), packaged_files_state()), True
-
-
-def _merged(chosen: Sequence[str]) -> DictConfig:
+def merged(chosen: Sequence[str]) -> DictConfig:
+    """The merged files of the `chosen` options, those of plug-ins included."""
     with _initialised():
         return compose("config", overrides=list(chosen), return_hydra_config=True)
 
 
-# jobs of a sweep often share their choices; a copy takes a fifteenth of the time of merging
-@lru_cache(maxsize=512)
-def _cached_merge(chosen: tuple[str, ...], state: object) -> _Merge:
-    """The merged files. `state` is part of the cache key, since the files may be edited."""
-    return _Merge(_merged(chosen))
+def written(config: DictConfig) -> dict[str, Any]:
+    """The values as written in the files, `${...}` unresolved."""
+    with_hydra: Any = OmegaConf.to_container(config, resolve=False)
+    return {str(key): value for key, value in with_hydra.items() if key != "hydra"}
 
 
-def packaged_files_state() -> tuple[tuple[str, int], ...]:
-    """The path and modification time of each of our configuration files."""
-    files = yaml_files(str(packaged_folder("conf")))
-    return tuple(sorted((entry.path, entry.stat().st_mtime_ns) for entry in files))
+def options_of(config: DictConfig) -> dict[str, str]:
+    """The option chosen of each group."""
+    return {
+        str(group): str(option)
+        for group, option in config.hydra.runtime.choices.items()
+        if not str(group).startswith("hydra/") and option is not None
+    }
+
+
+def plain(config: DictConfig) -> dict[str, Any]:
+    """The values, `${...}` resolved; what is missing is `???`."""
+    return {str(key): _resolved(config, key) for key in config if key != "hydra"}
+
+
+def _resolved(config: DictConfig, key: Any) -> Any:
+    if OmegaConf.is_missing(config, key):
+        return "???"
+    value = config[key]
+    if not OmegaConf.is_config(value):
+        return value
+    return OmegaConf.to_container(value, resolve=True, throw_on_missing=False)
+
+
+def set_nodes(config: DictConfig, nodes: Mapping[str, Any]) -> None:
+    """Give groups other values, `${...}` unresolved."""
+    for group, node in nodes.items():
+        OmegaConf.update(config, group, node, merge=False, force_add=True)
+
+
+def apply_overrides(
+    config: DictConfig, chosen: Sequence[Override], changed: Sequence[Override]
+) -> None:
+    """Change single values; `chosen` are the overrides by which the files were merged."""
+    ConfigLoaderImpl._apply_overrides_to_config([*changed], config)
+    _record_overrides(config.hydra, chosen, changed)
+    # `set_config` copies it, for a tenth of a plan's time
+    HydraConfig.instance().cfg = config  # type: ignore[assignment]
 
 
 def _record_overrides(
@@ -319,31 +236,6 @@ def _read_yaml(path: Path, group: str, *state: int) -> dict[str, Any]:
     return with_defaults(named, group)
 
 
-def read_option(path: Path, group: str) -> dict[str, Any] | None:
-    """A group's values in an option's file; None if they depend on other files."""
-    content = deepcopy(read_yaml(path, group))
-    companions = content.pop("defaults", [])  # of other groups
-    own = all(isinstance(c, dict) and str([*c][0]).startswith("override ") for c in companions)
-    if [*content] != [group] or not own or "${" in path.read_text("utf-8"):
-        return None
-    values = content[group]
-    return {str(key): value for key, value in values.items()} if isinstance(values, dict) else None
-
-
-def _plain(config: DictConfig) -> dict[str, Any]:
-    """The values, `${...}` resolved; what is missing is `???`."""
-    return {str(key): _resolved(config, key) for key in config if key != "hydra"}
-
-
-def _resolved(config: DictConfig, key: Any) -> Any:
-    if OmegaConf.is_missing(config, key):
-        return "???"
-    value = config[key]
-    if not OmegaConf.is_config(value):
-        return value
-    return OmegaConf.to_container(value, resolve=True, throw_on_missing=False)
-
-
 def search_path() -> list[str | None]:
     """The entries of Hydra's search path: our `conf`, the plug-ins' packages and Hydra's own."""
     return _search_path(tuple(plugins().items()))
@@ -357,16 +249,13 @@ def _search_path(installed: tuple[tuple[str, str], ...]) -> list[str | None]:
         return [entry.path for entry in loader.get_search_path().get_path()]
 
 
-def defaults_list(overrides: Sequence[str]) -> list[tuple[str, str]]:
-    """The merged files in order, each with the package (the prefix of its keys)."""
+def merged_files(overrides: Sequence[str]) -> list[str]:
+    """The files that are merged, in order, as `GROUP/NAME`."""
     with _initialised():
         loader = GlobalHydra.instance().config_loader()
         result = loader.compute_defaults_list("config", list(overrides), hydra.types.RunMode.RUN)
-    return [
-        (default.config_path, default.package or "")
-        for default in result.defaults
-        if default.config_path and not default.config_path.startswith("hydra/")
-    ]
+    paths = [default.config_path for default in result.defaults]
+    return [path for path in paths if path and not path.startswith("hydra/")]
 
 
 @dataclass(frozen=True)
@@ -420,7 +309,7 @@ def main(task: Callable[[list[str], Path, int], None], argv: Sequence[str]) -> N
         argv: the words of the command line.
     """
     _register_plugins()
-    _note_variables(argv)
+    note_variables(argv)
 
     def job(config: DictConfig) -> None:
         hydra_config = HydraConfig.get()

@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rlfactory.config._hydra import ComposedConfig, Composition, CompositionError, read_option
+from rlfactory.config._hydra import CompositionError, read_yaml
+from rlfactory.config.composition import ComposedConfig, Composition
 from rlfactory.config.options import options
 from rlfactory.config.problems import PlanError, Problem, closest
 from rlfactory.config.schema.signature import trait
@@ -172,7 +174,7 @@ def _group_options(group: str, places: tuple[str, ...]) -> Mapping[str, Path]:
 def _option(group: str, name: str, places: tuple[str, ...]) -> Mapping[str, Any]:
     """The values of an option of a group."""
     try:
-        values = read_option(_group_options(group, places)[name], group)
+        values = _read_option(_group_options(group, places)[name], group)
         if values is not None:
             return values
         searched = [f"{SEARCHPATH}={typed_value(places)}"] if places else []
@@ -180,6 +182,17 @@ def _option(group: str, name: str, places: tuple[str, ...]) -> Mapping[str, Any]
     except CompositionError:
         return {}  # the plan then reports the missing _target_
     return node if isinstance(node, Mapping) else {}
+
+
+def _read_option(path: Path, group: str) -> dict[str, Any] | None:
+    """A group's values in an option's file; None if they depend on other files."""
+    content = deepcopy(read_yaml(path, group))
+    companions = content.pop("defaults", [])  # of other groups
+    own = all(isinstance(c, dict) and str([*c][0]).startswith("override ") for c in companions)
+    if [*content] != [group] or not own or "${" in path.read_text("utf-8"):
+        return None
+    values = content[group]
+    return {str(key): value for key, value in values.items()} if isinstance(values, dict) else None
 
 
 FEW = 20

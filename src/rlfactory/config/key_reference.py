@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -10,8 +10,7 @@ from typing import Any
 
 import yaml
 
-from rlfactory.config.dotted_keys import value_at
-from rlfactory.config.layers import is_global
+from rlfactory.config.companions import is_global
 from rlfactory.config.options import options
 from rlfactory.config.paths import packaged_folder
 from rlfactory.config.schema.root import COMPONENTS, GROUPS, RootConfig
@@ -19,6 +18,7 @@ from rlfactory.config.schema.signature import Parameter, lineage, parameters_of
 from rlfactory.config.schema.static_names import TargetError, find_definition
 from rlfactory.config.schema.targets import with_defaults
 from rlfactory.config.words import typed_value
+from rlfactory.utils.dotted_keys import last_part, value_at
 from rlfactory.utils.types import describe
 
 Config = Mapping[str, Any]
@@ -85,7 +85,7 @@ def _reference(key: str, path: Path | None, config: Config) -> KeyReference:
     """What a key means; `path` is the file that gives it a value, `config` has its component."""
     parameter, target = _parameter(key, config)
     meaning = "" if path is None else comments(path).get(key, "")
-    meaning = meaning or argument_text(target, key.rpartition(".")[2])
+    meaning = meaning or argument_text(target, last_part(key))
     default = ... if path is None else value_at(_content(path), key, ...)
     if default is ...:
         default = parameter.plain_default
@@ -133,34 +133,49 @@ def argument_text(target: str, name: str) -> str:
     return next((" ".join(found[1].split()) for found in texts if found), "")
 
 
-@cache
+@dataclass(frozen=True)
+class Setting:
+    """How a file gives a key its value: the line, the value as written there (`...` if it spans
+    lines) and the comment on its line.
+    """
+
+    line: int
+    value: str
+    comment: str
+
+
 def comments(path: Path) -> dict[str, str]:
     """The keys of a YAML file in order, each with the comment on its line; empty without one."""
+    given = settings(path).items()
+    return {key: found.comment for key, found in given if last_part(key) != "_target_"}
+
+
+@cache
+def settings(path: Path) -> dict[str, Setting]:
+    """The keys of a YAML file in order, and how each has its value."""
     text = path.read_text(encoding="utf-8")
-    found: dict[str, str] = {}
-    _collect(yaml.compose(text, yaml.SafeLoader), _prefix(path), text.splitlines(), found)
-    return found
+    return dict(_settings(yaml.compose(text, yaml.SafeLoader), _prefix(path), text))
+
+
+def _settings(node: yaml.Node | None, prefix: str, text: str) -> Iterator[tuple[str, Setting]]:
+    for name, value in node.value if isinstance(node, yaml.MappingNode) else ():
+        key = f"{prefix}{name.value}"
+        if key in ("defaults", "hydra"):
+            continue
+        mapping = isinstance(value, yaml.MappingNode) and value.value
+        rest = text[(name if mapping else value).end_mark.index :].partition("\n")[0]
+        comment = re.search(r"(?:^|\s)#\s*(.+)$", rest)
+        written = text[value.start_mark.index : value.end_mark.index]
+        shown = "..." if "\n" in written else written
+        line = value.start_mark.line + 1
+        yield key, Setting(line, shown, comment[1].strip() if comment else "")
+        yield from _settings(value, f"{key}.", text)
 
 
 def _prefix(path: Path) -> str:
     """What the keys of a file lie below: its group, unless they begin at the root."""
     is_root = path == root_file() or is_global(path)
     return "" if is_root else f"{path.parent.name}."
-
-
-def _collect(node: yaml.Node | None, prefix: str, lines: list[str], found: dict[str, str]) -> None:
-    if not isinstance(node, yaml.MappingNode):
-        return
-    for name, value in node.value:
-        key = f"{prefix}{name.value}"
-        if name.value == "_target_" or key in ("defaults", "hydra"):
-            continue
-        mapping = isinstance(value, yaml.MappingNode) and value.value
-        end = name.end_mark if mapping else value.end_mark
-        rest = lines[end.line][end.column :] if end.line < len(lines) else ""
-        comment = re.search(r"(?:^|\s)#\s*(.+)$", rest)
-        found[key] = comment[1].strip() if comment else ""
-        _collect(value, f"{key}.", lines, found)
 
 
 @cache

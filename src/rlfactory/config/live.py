@@ -9,8 +9,8 @@ from typing import Any, TypeGuard
 
 import yaml
 
-from rlfactory.config._hydra import ComposedConfig
 from rlfactory.config.composites import function_node, is_function, option_values
+from rlfactory.config.composition import ComposedConfig
 from rlfactory.config.options import options
 from rlfactory.config.problems import PlanError, Problem, override_key, unknown_key
 from rlfactory.config.schema.signature import live_signature
@@ -27,22 +27,9 @@ SMALL = 50_000_000
 """Parameters below which a network gets the settings of the shipped small model of its kind."""
 
 
-@dataclass(frozen=True)
-class RewardPart:
-    """One of several rewards.
-
-    Attributes:
-        reward: a function, a `Reward` or its class; or the name of an option.
-        weight: its weight in the sum; None: 1, or as it is typed.
-    """
-
-    reward: Any
-    weight: float | None = None
-
-    @property
-    def is_live(self) -> bool:
-        """Whether it is an object, and no option."""
-        return not isinstance(self.reward, str)
+RewardPart = tuple[Any, float | None]
+"""One of several rewards (a function, a `Reward` or its class, or the name of an option) and its
+weight in the sum; None: 1, or as it is typed."""
 
 
 @dataclass(frozen=True)
@@ -94,23 +81,19 @@ class LiveArguments:
         parts = reward_parts(live.pop("reward")) if are_several(live.get("reward")) else {}
         if "reward" in live and (fault := reward_fault(live["reward"])) is not None:
             raise PlanError([Problem("reward", fault)])
-        live |= {f"reward.{name}": part.reward for name, part in parts.items() if part.is_live}
+        live |= {f"reward.{n}": r for n, (r, _) in parts.items() if not isinstance(r, str)}
         return cls(live, parts), settings
 
     def words(self, typed: Sequence[str]) -> list[str]:
         """The options to begin with, for objects whose option was not typed."""
         keys = {override_key(word) for word in typed}
         words = ["reward=combine"] if self.rewards else []
-        if "model" in self.objects and "model" not in keys:
-            words.append(f"model={model_option(self.objects['model'])}")
+        for name, option_of in _OPTIONS.items():
+            if name in self.objects and name not in keys and (o := option_of(self.objects[name])):
+                words.append(f"{name}={o}")
         if isinstance(model := self.objects.get("model"), tuple):
             found = {} if "model.finetune" in keys else lora_options(unwrapped(model[0]))
             words += [f"{key}={typed_value(v)}" for key, v in found.items() if key not in keys]
-        if "algo" in self.objects and "algo" not in keys:
-            words.append(f"algo={algo_option(self.objects['algo'])}")
-        if "dynamics" in self.objects and "dynamics" not in keys:
-            option = ancestor_option("dynamics", self.objects["dynamics"])
-            words += [f"dynamics={option}"] if option else []
         return words
 
 
@@ -169,6 +152,11 @@ def ancestor_option(group: str, kind: type) -> str | None:
     return next((targets[name] for name in names if name in targets), None)
 
 
+_OPTIONS: Mapping[str, Callable[[Any], str | None]] = {
+    "model": model_option,
+    "algo": algo_option,
+    "dynamics": partial(ancestor_option, "dynamics"),
+}
 _BY_REQUIREMENT = {"transitions": "grpo", "forward_process": "awm", "tokens": "ppo"}
 """The option with whose companions an algorithm begins that derives from `Algorithm` itself."""
 
@@ -207,14 +195,14 @@ def _combined_node(rewards: Mapping[str, RewardPart], values: Mapping[str, Any])
     """`reward=combine` of several rewards; weights that were typed win."""
     node = values["reward"]
     parts = {
-        name: _live_reward_node(part.reward, f"reward.{name}", values)
-        if part.is_live
-        else function_node(part.reward, values["model"])
-        if is_function(part.reward)
-        else option_values("reward", part.reward)
-        for name, part in rewards.items()
+        name: _live_reward_node(reward, f"reward.{name}", values)
+        if not isinstance(reward, str)
+        else function_node(reward, values["model"])
+        if is_function(reward)
+        else option_values("reward", reward)
+        for name, (reward, _) in rewards.items()
     }
-    weights = {name: part.weight for name, part in rewards.items() if part.weight is not None}
+    weights = {name: weight for name, (_, weight) in rewards.items() if weight is not None}
     return {**node, "of": [*parts], "parts": parts, "weights": {**weights, **node["weights"]}}
 
 
@@ -282,7 +270,7 @@ def live_options(arguments: LiveArguments, typed: Sequence[str]) -> tuple[list[s
 def are_several(value: object) -> TypeGuard[Mapping[str, Any] | list[Any] | tuple[Any, ...]]:
     """Whether a value is a list of rewards, or a mapping with one in it rather than settings."""
     if isinstance(value, Mapping):
-        return any(_is_object(_part(inner).reward) for inner in value.values())
+        return any(_is_object(_part(inner)[0]) for inner in value.values())
     return isinstance(value, list | tuple)
 
 
@@ -298,8 +286,8 @@ def reward_parts(value: Mapping[str, Any] | Iterable[Any]) -> dict[str, RewardPa
     given = [*value.items()] if isinstance(value, Mapping) else [(_name(v), v) for v in value]
     parts: dict[str, RewardPart] = {}
     for name, inner in given:
-        part = _part(inner)
-        if part.is_live and (fault := reward_fault(part.reward)) is not None:
+        reward, _ = part = _part(inner)
+        if not isinstance(reward, str) and (fault := reward_fault(reward)) is not None:
             raise PlanError([Problem(f"reward.{name}", fault)])
         if name in parts or not name.isidentifier():
             message = "can't be its name; name each reward: reward={'correct': f, 'short': g}"
@@ -328,12 +316,12 @@ def reward_fault(value: Any) -> str | None:
 
 def _part(value: Any) -> RewardPart:
     if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], Real):
-        return RewardPart(value[0], float(value[1]))
-    return RewardPart(value)
+        return value[0], float(value[1])
+    return value, None
 
 
 def _name(value: Any) -> str:
-    reward = _part(value).reward
+    reward, _ = _part(value)
     if isinstance(reward, str):
         return reward.rpartition(":")[2]
     return _name_of(reward)

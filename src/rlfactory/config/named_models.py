@@ -1,26 +1,48 @@
-"""A model by its folder or hub id: the option of its kind, and its name in plans and runs."""
+"""A model by its folder or hub id: the option of its kind, and its name in plans and runs; and what
+follows from the weights that a run begins from.
+"""
 
 import os
 import re
+import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rlfactory.config._hydra import CompositionError, parse
+from rlfactory.config.frozen import upgrade
 from rlfactory.config.live import SMALL
-from rlfactory.config.memory.model_parts import parts_of, published_pipeline
+from rlfactory.config.memory.model_parts import (
+    LLAMA_LIKE,
+    NETWORKS,
+    parts_of,
+    published_pipeline,
+    shapes,
+)
 from rlfactory.config.options import options
 from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.config.words import typed_value
 from rlfactory.model.lm.model_folder import GGUF, language_fault
+from rlfactory.model.pipelines.adapter_files import (
+    AdapterFileError,
+    find_adapters,
+    in_files,
+    read_adapters,
+)
 from rlfactory.model.pipelines.families import BY_PIPELINE, NO_FAMILY
 from rlfactory.model.pipelines.local_models import (
     LANGUAGE_OPTION,
+    MODEL_INDEX,
     OPTIONS,
     ZOO_PREFIX,
     folder_of,
+    hub_cache,
+    is_offline,
     pipeline_of,
+    read_json,
+    snapshot,
 )
+from rlfactory.utils.data_files import FileError, read_yaml
 from rlfactory.utils.live_objects import is_reference
 
 KINDS: Mapping[str, str | None] = {
@@ -118,6 +140,17 @@ def is_hub_id(path: str) -> bool:
     return not is_local and path.count("/") == 1
 
 
+def offline_fault(repo: str) -> str | None:
+    """Why a repository of the hub can't be had: it is not here, and none is asked for."""
+    if not is_offline() or snapshot(repo) is not None:
+        return None
+    return (
+        f"is not in {hub_cache()}, and HF_HUB_OFFLINE is set; unset it, fetch it where there is a"
+        f" network (`hf download {repo}`, behind `hf auth login` where its terms ask for a login),"
+        " or name a folder"
+    )
+
+
 def shown_model(option: str, path: object, default: object) -> str:
     """The name of the model that is trained: its option's, or the last part of another path.
 
@@ -130,3 +163,55 @@ def shown_model(option: str, path: object, default: object) -> str:
     if len(parts) > 2 and parts[-2] == "snapshots":  # the hub's cache: models--OWNER--NAME
         parts = (parts[-3].rpartition("--")[2],)
     return re.sub(r"[^\w.+-]+", "_", parts[-1].removesuffix(GGUF)) or option
+
+
+LANGUAGE_MODELS = LLAMA_LIKE | {"gpt2", "qwen3"}
+"""Types of language models whose modules are named as in their files."""
+LORA_KEYS = ("finetune", "lora_rank", "lora_alpha", "lora_targets")
+
+
+def begun_keys(given: str, path: object) -> dict[str, Any]:
+    """The keys of `model`, which lies at `path`, that weights to begin from decide; none where they
+    can't be read, which a check says.
+    """
+    if (former := model_of(Path(given).expanduser())) is not None:
+        keys = LORA_KEYS if former.get("finetune") == "lora" else LORA_KEYS[:1]
+        return {key: former[key] for key in keys if key in former}
+    if (file := find_adapters(Path(given).expanduser())) is None:
+        return {}
+    try:
+        adapters = read_adapters(file)
+    except AdapterFileError:
+        return {}
+    known = matrices(path)
+    if known and not known.keys() >= {in_files(name, known) for name in adapters.modules}:
+        return {}  # they are of another model
+    values = "lora", adapters.rank, adapters.alpha, adapters.targets(known)
+    return dict(zip(LORA_KEYS, values, strict=True))
+
+
+def model_of(run: Path) -> Mapping[str, Any] | None:
+    """The `model` node of a run's configuration; None if it is no run folder."""
+    try:
+        content = read_yaml(run / "config.yaml")
+    except (FileError, FileNotFoundError):
+        return None
+    model = upgrade(content).get("model") if isinstance(content, dict) else None
+    return model if isinstance(model, Mapping) else None
+
+
+def matrices(path: object) -> dict[str, list[int]]:
+    """The modules with matrices of a network on this machine, with their shapes; empty where they
+    are not known.
+    """
+    if (folder := folder_of(path)) is None:
+        return {}
+    network = next((folder / name for name in NETWORKS if (folder / name).is_dir()), folder)
+    is_text = network == folder
+    if is_text and read_json(folder / MODEL_INDEX).get("model_type") not in LANGUAGE_MODELS:
+        return {}
+    try:
+        found = [item for file in network.glob("*.safetensors") for item in shapes(file).items()]
+    except (OSError, ValueError, struct.error):
+        return {}
+    return {name.rpartition(".")[0]: shape for name, shape in sorted(found) if len(shape) > 1}

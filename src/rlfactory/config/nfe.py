@@ -8,8 +8,7 @@ from rlfactory.config.checks.base import (
     penalties,
     stochastic_steps,
 )
-from rlfactory.config.schema.class_function import class_function
-from rlfactory.config.schema.targets import trusted_by
+from rlfactory.config.schema.targets import class_function, trusted_by
 from rlfactory.utils.sizes import learning_passes, nodes_after, sampling_passes
 
 

@@ -48,19 +48,11 @@ def folders(places: Sequence[str] = ()) -> list[Path]:
 
 def _folder(path: str | None) -> Path | None:
     """The folder behind an entry of the search path; None for Hydra's own entries."""
-    if path is None or path.startswith("structured:"):
-        return None
-    if path.startswith("file://"):
-        return Path(path.removeprefix("file://"))
-    if path.startswith("pkg://"):
-        package = path.removeprefix("pkg://")
-        return None if package.startswith("hydra") else _package_folder(package)
-    return Path(path)
-
-
-def _package_folder(package: str) -> Path | None:
+    kind, _, place = (path or "structured://").rpartition("://")
+    if kind != "pkg":
+        return None if kind == "structured" else Path(place)
     try:
-        spec = find_spec(package)
+        spec = None if place.startswith("hydra") else find_spec(place)
     except ImportError:
         return None
     return Path(spec.origin).parent if spec and spec.origin else None

@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory.config.diff import format_value
-from rlfactory.config.dotted_keys import value_at
-from rlfactory.config.memory.devices import on_gpu
+from rlfactory.config.memory.devices import on_gpu, processes_of
 from rlfactory.config.memory.model_parts import parts_of
-from rlfactory.config.memory.sharding import processes_of
 from rlfactory.config.options import options
 from rlfactory.config.plan import Plan
 from rlfactory.config.schema.root import COMPONENTS
 from rlfactory.config.schema.signature import trait
 from rlfactory.model.pipelines.families import BY_TARGET
+from rlfactory.utils.dotted_keys import value_at
 
 Config = Mapping[str, Any]
 SHOWN = 6

@@ -8,12 +8,12 @@ from typing import Any
 import yaml
 
 from rlfactory.config._hydra import Override
+from rlfactory.config.companions import is_global
 from rlfactory.config.composites import is_function
-from rlfactory.config.layers import is_global
 from rlfactory.config.named_models import is_hub_id
 from rlfactory.config.options import options
 from rlfactory.config.peers.names import Words, option_words, our_option, tables
-from rlfactory.config.peers.unknown_keys import FEW, UnknownKey, explain_unknown, peer_problem
+from rlfactory.config.peers.unknown_keys import FEW, explain_unknown, peer_problem
 from rlfactory.config.peers.values import candidates, prompts
 from rlfactory.config.problems import MISSPELT, Problem, closest
 from rlfactory.config.schema.root import GROUPS
@@ -152,7 +152,7 @@ def explain_option(group: str, option: str, known: Collection[str]) -> Problem:
     candidates = _meant(group, option, known)
     if candidates:
         message = f"there is no option {option}; it is {' '.join(candidates[0])} here"
-        return UnknownKey(group, message, instead=candidates[0], candidates=tuple(candidates))
+        return Problem(group, message, instead=candidates[0], candidates=tuple(candidates))
     if group == "prompts" and " " in option:
         message = f"{option!r} is a prompt; allowed are an option and, in Python, a list of prompts"
         return Problem(group, f"{message}; prompts=file reads them from prompts.path")

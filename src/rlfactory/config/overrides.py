@@ -5,16 +5,17 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from rlfactory.config._hydra import (
-    ComposedConfig,
-    Composition,
-    CompositionError,
-    Override,
-    packaged_files_state,
-    parse,
+from rlfactory.config._hydra import CompositionError, Override, parse
+from rlfactory.config.checks.warnings import unused_notes
+from rlfactory.config.companions import (
+    lacks_reward,
+    layers_of,
+    media_forms,
+    other_model,
+    recipe_of,
+    replaced_nodes,
+    with_rates,
 )
-from rlfactory.config.begun_weights import begun_keys
-from rlfactory.config.companions import lacks_reward, media_forms, recipe_of, with_rates
 from rlfactory.config.composites import (
     COMPOSITE_KEYS,
     JUDGES,
@@ -22,9 +23,9 @@ from rlfactory.config.composites import (
     named_by_sets,
     spelled_out,
 )
-from rlfactory.config.layers import layers_of, other_model, replaced_nodes
-from rlfactory.config.memory.sharding import with_process_count
-from rlfactory.config.named_models import with_options
+from rlfactory.config.composition import ComposedConfig, Composition
+from rlfactory.config.memory.devices import with_process_count
+from rlfactory.config.named_models import begun_keys, with_options
 from rlfactory.config.options import folders, options
 from rlfactory.config.origins import departures, nearest_published, origin_notes
 from rlfactory.config.override_problems import (
@@ -35,12 +36,13 @@ from rlfactory.config.override_problems import (
     unreadable_file,
 )
 from rlfactory.config.own_code import untrusted
+from rlfactory.config.paths import packaged_files_state
 from rlfactory.config.peers.unknown_keys import verified
 from rlfactory.config.plan import Plan, make_plan, with_notes
 from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.config.schema.root import COMPONENTS, GROUPS
-from rlfactory.config.unused import unused_notes
 from rlfactory.config.words import SEARCHPATH, read, searched
+from rlfactory.utils.dotted_keys import value_at, with_values
 
 
 def compose(
@@ -155,32 +157,24 @@ def _with_recipe(
     as_named: bool = False,
 ) -> tuple[Composition, list[Override]]:
     """The merged options with the recipe that their model and algorithm have, and the choices."""
-    composition = _composed(chosen, places, problems)
-    forms = {} if as_named else media_forms(composition.values, composition.choices)
+    found, chosen = _composed(chosen, places, problems), [*chosen]
+    forms = {} if as_named else media_forms(found.values, found.choices)
     if forms:
-        chosen = [*(o for o in chosen if o.key_or_group not in forms), *parse(_words(forms))]
-        composition = _composed(chosen, places, problems)
-    if lacks_reward(
-        composition.values,
-        composition.choices,
-        typed,
-        layers_of(composition.choices, folders(places)),
-    ):
-        chosen = [*chosen, *parse(["reward=none"])]
-        composition = _composed(chosen, places, problems)
-    if any(o.key_or_group == "recipe" for o in chosen):
-        return composition, [*chosen]
-    node = composition.values.get("model")  # none after `~model`, which the plan reports
-    path = node.get("path") if isinstance(node, Mapping) else None
-    recipe = recipe_of(composition.choices, path, folders(places))
-    if recipe is None:
-        return composition, [*chosen]
-    chosen = [*chosen, *parse([f"recipe={recipe}"])]
-    return _composed(chosen, places, problems), chosen
-
-
-def _words(choices: Mapping[str, str]) -> list[str]:
-    return [f"{group}={option}" for group, option in choices.items()]
+        words = [f"{group}={option}" for group, option in forms.items()]
+        chosen = [*(o for o in chosen if o.key_or_group not in forms), *parse(words)]
+        found = _composed(chosen, places, problems)
+    layers = layers_of(found.choices, folders(places))
+    if lacks_reward(found.values, found.choices, typed, layers):
+        chosen += parse(["reward=none"])
+        found = _composed(chosen, places, problems)
+    # there is none after `~model`, which the plan reports
+    path = value_at(found.values, "model.path")
+    is_typed = any(o.key_or_group == "recipe" for o in chosen)
+    recipe = None if is_typed else recipe_of(found.choices, path, folders(places))
+    if recipe is not None:
+        chosen += parse([f"recipe={recipe}"])
+        found = _composed(chosen, places, problems)
+    return found, chosen
 
 
 def plan_from_words(*words: str) -> Plan:
@@ -259,7 +253,7 @@ def override_frozen(frozen: Mapping[str, Any], overrides: Sequence[str]) -> Comp
         if (mistake := check_key(override, values, searched(places_typed))) is not None:
             problems.append(mistake)
         else:
-            values = _with(values, key.split("."), override.value())
+            values = with_values(values, {key: override.value()})
     left = {*named_by_sets(frozen)} - {*named_by_sets(values)}
     composed = ComposedConfig(_without_judges(values, left), choices, problems, defaults=frozen)
     return _complete(composed, searched(places_typed))
@@ -288,11 +282,6 @@ def _without_judges(values: dict[str, Any], left: Collection[str]) -> dict[str, 
     unnamed = [name for name in left if name not in node["of"]]
     kept = {name: part for name, part in node["parts"].items() if name not in unnamed}
     return {**values, JUDGES: {**node, "parts": kept}}
-
-
-def _with(values: dict[str, Any], path: Sequence[str], value: object) -> dict[str, Any]:
-    inner = value if len(path) == 1 else _with(values.get(path[0], {}), path[1:], value)
-    return {**values, path[0]: inner}
 
 
 def _lines(parsed: Sequence[Override]) -> list[str]:

@@ -12,28 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory.config.problems import Problem, override_key
-from rlfactory.config.schema.targets import is_allowed, is_installed
+from rlfactory.config.schema.targets import is_allowed, is_installed, trusted_by
 from rlfactory.utils.current_folder import trusted_names
+from rlfactory.utils.dotted_keys import FUNCTION, last_part, texts
 from rlfactory.utils.live_objects import is_reference
 
 _FUNCTION = re.compile(r"function\W*?[=:]\W*?([^\s,'\"}\]]+)")
-FUNCTION, TARGET = "function", "_target_"
 
 
-def named_code(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+def named_code(config: object) -> Iterator[tuple[str, str]]:
     """The key and value of each `_target_` that is no part of this package or of a plug-in, and of
     each function that is imported.
     """
-    if isinstance(value, list):
-        value = dict(enumerate(value))
-    if not isinstance(value, Mapping):
-        return
-    for name, inner in value.items():
-        below = f"{key}.{name}" if key else str(name)
-        if isinstance(inner, str) and _names_code(name, inner):
-            yield below, inner
-        else:
-            yield from named_code(inner, below)
+    return ((key, text) for key, text in texts(config) if _names_code(last_part(key), text))
 
 
 def names_in(words: Iterable[str]) -> set[str]:
@@ -53,8 +44,7 @@ def names_in(words: Iterable[str]) -> set[str]:
 def untrusted(config: Mapping[str, Any], words: Sequence[str] = ()) -> list[Problem]:
     """A problem for each piece of code that neither `words` nor the user's settings allow."""
     allowed = names_in(words) | {_absolute(name) for name in trusted_names()}
-    claimed = config.get("trust")
-    claims = [str(name) for name in claimed] if isinstance(claimed, list) else []
+    claims = trusted_by(config)
     return [
         Problem(key, f"{value} is code of its own; read it, then type trust=[{_place(value)}]")
         for key, value in named_code(config)
@@ -64,10 +54,10 @@ def untrusted(config: Mapping[str, Any], words: Sequence[str] = ()) -> list[Prob
     ]
 
 
-def _names_code(name: object, value: str) -> bool:
+def _names_code(name: str, value: str) -> bool:
     if name == FUNCTION:
         return value != "???" and not is_reference(value)
-    return name == TARGET and not is_installed(value)
+    return name == "_target_" and not is_installed(value)
 
 
 def _place(value: str) -> str:

@@ -21,3 +21,9 @@ def yaml_files(folder: str) -> Iterator[os.DirEntry[str]]:
                 folders.append(entry.path)
             elif entry.name.endswith(".yaml"):
                 yield entry
+
+
+def packaged_files_state() -> tuple[tuple[str, int], ...]:
+    """The path and modification time of each of our configuration files."""
+    files = yaml_files(str(packaged_folder("conf")))
+    return tuple(sorted((entry.path, entry.stat().st_mtime_ns) for entry in files))

@@ -15,7 +15,6 @@ from rlfactory.config.checks.prompt_files import undownloaded_prompts
 from rlfactory.config.checks.rules import rule_problems
 from rlfactory.config.checks.warnings import cautions
 from rlfactory.config.diff import format_value
-from rlfactory.config.dotted_keys import value_at
 from rlfactory.config.evaluation_prompts import (
     describe_evaluation,
     describe_sets,
@@ -23,7 +22,9 @@ from rlfactory.config.evaluation_prompts import (
     row_notes,
     tracker_notes,
 )
-from rlfactory.config.memory.sharding import describe_processes, process_notes
+from rlfactory.config.memory import suggestions
+from rlfactory.config.memory.devices import describe_device, describe_processes, process_notes
+from rlfactory.config.memory.estimate import estimate
 from rlfactory.config.named_models import shown_model
 from rlfactory.config.nfe import (
     describe_accumulation,
@@ -41,8 +42,8 @@ from rlfactory.config.schema_problems import (
     root_problems,
 )
 from rlfactory.model.pipelines.local_models import height_and_width
+from rlfactory.utils.dotted_keys import value_at, with_absolute_paths
 from rlfactory.utils.live_objects import references_in
-from rlfactory.utils.path_keys import with_absolute_paths
 
 
 @dataclass(frozen=True, repr=False)
@@ -173,28 +174,14 @@ def _with_default(problem: Problem, defaults: Config) -> Problem:
     if value != DEFAULT:
         return problem
     default = value_at(defaults, key.lstrip("+"), MISSING)
-    plain = isinstance(default, int | float | None) or (
-        isinstance(default, str) and default != MISSING and default.isidentifier()
-    )
-    plain = plain or (
-        isinstance(default, list) and all(isinstance(v, int | float) for v in default)
-    )
+    numbers = default if isinstance(default, list) else [default]
+    is_word = isinstance(default, str) and default.isidentifier()
+    plain = is_word or all(isinstance(number, int | float | None) for number in numbers)
     return replace(problem, fix=f"{key}={format_value(default)}" if plain else "")
 
 
 def _derive(config: Config, traits: Traits) -> dict[str, str]:
     """Rows of the printed plan: samples, updates, forward passes, memory, notes."""
-    from rlfactory.config.memory.devices import describe_device
-    from rlfactory.config.memory.estimate import estimate
-
-    # not needed for a refused plan
-    from rlfactory.config.memory.suggestions import (
-        HOST_WORTH_A_ROW,
-        describe,
-        describe_host,
-        notes,
-    )
-
     groups, size = config["prompts_per_iteration"], config["group_size"]
     samples, updates = groups * size, config["updates_per_iteration"]
     total = updates * config["epochs"]
@@ -227,10 +214,10 @@ def _derive(config: Config, traits: Traits) -> dict[str, str]:
     if traits["model"].get("media") != "texts":
         rows["passes"] += f"; {nfe_per_iteration(config, traits):,.0f} an iteration"
     estimated = estimate(config, traits)
-    rows["peak memory"] = describe(config, estimated)
-    if estimated is not None and estimated.host >= HOST_WORTH_A_ROW:
-        rows["host memory"] = describe_host(estimated)
-    remarks += notes(config, traits, estimated)
+    rows["peak memory"] = suggestions.describe(config, estimated)
+    if estimated is not None and estimated.host >= suggestions.HOST_WORTH_A_ROW:
+        rows["host memory"] = suggestions.describe_host(estimated)
+    remarks += suggestions.notes(config, traits, estimated)
     return rows | {f"note {i}": text for i, text in enumerate(remarks, start=1)}
 
 

@@ -20,12 +20,15 @@ class Problem:
             work when typed: no placeholders.
         instead: words that take the place of the typed override, where `fix` can't say it: several,
             or of other keys, or none. None: `fix` applies.
+        candidates: words that may take its place, most fitting first: the first that give a plan
+            are what is suggested.
     """
 
     key: str
     message: str
     fix: str = ""
     instead: tuple[str, ...] | None = None
+    candidates: tuple[tuple[str, ...], ...] = ()
 
     def __str__(self) -> str:
         return f"{self.key}: {self.message}"

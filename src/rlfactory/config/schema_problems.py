@@ -6,17 +6,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from rlfactory.config.compat import new_path, removal_note
 from rlfactory.config.problems import Problem, closest, unknown_key, untaken_key
 from rlfactory.config.schema.root import COMPONENTS, GROUPS, RootConfig
 from rlfactory.config.schema.signature import Signature, read_signature
 from rlfactory.config.schema.static_names import TargetError
-from rlfactory.config.schema.targets import contains_targets, is_allowed, trusted_by, where_to_get
+from rlfactory.config.schema.targets import (
+    contains_targets,
+    is_allowed,
+    new_path,
+    removal_note,
+    trusted_by,
+    where_to_get,
+)
 from rlfactory.utils.types import TargetNode, describe, literals, matches
 
 Config = Mapping[str, Any]
 
-MISSING = "???"
+MISSING, LACKING = "???", "is missing"
 DEFAULT = "..."
 """Stands in a fix for the default of its key, until `make_plan` fills it in."""
 READ_BY_PLAN: Mapping[str, tuple[str, ...]] = {
@@ -28,29 +34,31 @@ READ_BY_PLAN: Mapping[str, tuple[str, ...]] = {
 """Keys that each component of a group must take, a user's own too: the plan reads them."""
 
 
-def root_problems(config: Config) -> Iterator[Problem]:
-    """The problems of the keys that belong to no component."""
-    known = {f.name for f in fields(RootConfig)} | {*COMPONENTS}
-    for key in config.keys() - known:
-        yield unknown_key(key, known)
-    yield from _typed(config, RootConfig, "")
+def root_problems(config: Config, *, may_have_others: bool = False) -> Iterator[Problem]:
+    """The problems of the keys that belong to no component; unknown ones may be none."""
+    return _typed(config, RootConfig, "", may_have_others)
 
 
-def _typed(values: Config, schema: Any, prefix: str) -> Iterator[Problem]:
+def missing_root_keys(config: Config) -> list[str]:
+    """The keys of the root that a configuration lacks."""
+    return [problem.key for problem in root_problems(config) if problem.message == LACKING]
+
+
+def _typed(values: Config, schema: Any, prefix: str, may_have_others: bool) -> Iterator[Problem]:
     """The problems of a mapping whose keys and types a dataclass describes."""
+    known = {f.name for f in fields(schema)} | {*(COMPONENTS if schema is RootConfig else ())}
+    for extra in () if may_have_others else values.keys() - known:
+        yield unknown_key(f"{prefix}{extra}", known)
     for field in fields(schema):
         key = f"{prefix}{field.name}"
         if field.name not in values:
-            yield Problem(key, "is missing", f"{key}={DEFAULT}")
+            yield Problem(key, LACKING, f"{key}={DEFAULT}")
         elif isinstance(field.type, type) and is_dataclass(field.type):
             inner = values[field.name]
             if not isinstance(inner, Mapping):
                 yield Problem(key, f"is {inner!r}; allowed is a mapping")
                 continue
-            names = {f.name for f in fields(field.type)}
-            for extra in inner.keys() - names:
-                yield unknown_key(f"{key}.{extra}", names)
-            yield from _typed(inner, field.type, f"{key}.")
+            yield from _typed(inner, field.type, f"{key}.", may_have_others)
         else:
             yield from _value_problems(key, values[field.name], field.type)
 
@@ -87,18 +95,6 @@ def _value_fix(key: str, value: object, kind: Any) -> str:
     return f"{key}={guess or DEFAULT}"
 
 
-def component_problems(config: Config, key: str) -> list[Problem]:
-    """The problems of one component alone, without rules on combinations."""
-    # nothing for a process that reads a frozen file
-    from rlfactory.config.checks.rules import rule_problems
-
-    signatures: dict[str, Signature] = {}
-    if problems := [*node_problems(config, key, config.get(key), signatures)]:
-        return problems
-    traits = {name: signature.class_constants for name, signature in signatures.items()}
-    return [*rule_problems(config, traits, [other for other in config if other != key])]
-
-
 def all_node_problems(config: Config, signatures: dict[str, Signature]) -> Iterator[Problem]:
     """The problems of all components of a configuration; adds to `signatures`."""
     for key in COMPONENTS:
@@ -118,14 +114,8 @@ def node_problems(
             message += f"; a file that says {key}: begins with # @package _global_"
         yield Problem(key, message, f"rlfactory list {key}" if key in GROUPS else "")
         return
-    if moved := new_path(target):
-        yield Problem(f"{key}._target_", f"{target} is now {moved}; write that path instead")
-        return
-    if note := removal_note(target):
-        yield Problem(f"{key}._target_", f"{target} was removed; {note}")
-        return
-    if not is_allowed(target, trusted_by(config)):
-        yield _untrusted_target(f"{key}._target_", target, trusted_by(config))
+    if (problem := _unusable_target(f"{key}._target_", target, trusted_by(config))) is not None:
+        yield problem
         return
     try:
         signature = signatures[key] = read_signature(target)
@@ -164,7 +154,14 @@ def nested_problems(
         yield from nested_problems(config, f"{key}.{name}", inner, signatures)
 
 
-def _untrusted_target(key: str, target: str, trusted: Sequence[str]) -> Problem:
+def _unusable_target(key: str, target: str, trusted: Sequence[str]) -> Problem | None:
+    """The problem of a target that moved, was removed, or that may not be named."""
+    if moved := new_path(target):
+        return Problem(key, f"{target} is now {moved}; write that path instead")
+    if note := removal_note(target):
+        return Problem(key, f"{target} was removed; {note}")
+    if is_allowed(target, trusted):
+        return None
     package = target.split(".")[0]
     if package == "rlfactory":
         return Problem(key, f"{target} is no component, and trust opens none of our own package")

@@ -21,17 +21,17 @@ def typed_value(value: object) -> str:
     if isinstance(value, Path):
         value = str(value)
     if isinstance(value, str):
-        plain = value
-        for mark in "_/.:-":
-            plain = plain.replace(mark, "")
-        if plain.isalnum():
-            return value
-        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+        is_plain = re.sub(r"[_/.:-]", "", value).isalnum()
+        return value if is_plain else _quoted(value)
     if isinstance(value, Mapping):
         return f"{{{','.join(f'{key}:{typed_value(below)}' for key, below in value.items())}}}"
     if isinstance(value, Iterable):
         return f"[{','.join(map(typed_value, value))}]"
     return repr(value)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def normalise_words(words: Sequence[str]) -> list[str]:
@@ -103,11 +103,10 @@ def _unreadable(word: str) -> Problem:
     """The problem of a word that Hydra can't parse, with the word that was meant if it is plain."""
     key, _, value = word.partition("=")
     closed = value.rstrip(",") + _unclosed(value)
-    quoted = "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
     for reason, better in (
         ("its value ends in a comma", value.rstrip(",")),
         ("a bracket or a quote is not closed", closed),
-        ("its value has characters that need quotes", quoted),
+        ("its value has characters that need quotes", _quoted(value)),
     ):
         with suppress(*CompositionError):
             if better and better != value and parse([f"{key}={better}"]):

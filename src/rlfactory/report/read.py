@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfactory.config.frozen_file import read_frozen
+from rlfactory.config.frozen import read_frozen
 from rlfactory.config.problems import override_key
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.metrics import Record, read

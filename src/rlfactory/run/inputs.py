@@ -16,7 +16,7 @@ from rlfactory.run.atomic_write import write_text
 from rlfactory.run.checkpoint.checksums import checksum
 from rlfactory.run.folder import RunFolder
 from rlfactory.utils.data_files import read_json
-from rlfactory.utils.path_keys import file_of, path_values, with_file, with_values
+from rlfactory.utils.dotted_keys import file_of, path_values, with_file, with_values
 
 GROUPS = ("prompts", "reward", "eval_rewards", "eval_sets")
 KINDS = (".txt", ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".gz", ".parquet", ".py")

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from rlfactory.config.evaluation_prompts import evaluation_draws
-from rlfactory.config.memory.devices import GIB, gpu_of, on_gpu
-from rlfactory.config.memory.sharding import processes_of
-from rlfactory.config.memory.suggestions import traits_of, with_changes
+from rlfactory.config.memory.devices import GIB, gpu_of, on_gpu, processes_of
+from rlfactory.config.memory.suggestions import traits_of
 from rlfactory.config.nfe import items_per_sample, update_items
 from rlfactory.model.lm.gpt2_step import GPT2Step
 from rlfactory.model.text_base import TextModel
@@ -36,6 +35,7 @@ from rlfactory.tools.fake_tensors import (
 from rlfactory.train import build as engine
 from rlfactory.train.components import Components, NoProgress
 from rlfactory.train.trainer import Trainer
+from rlfactory.utils.dotted_keys import with_values
 
 Config = Mapping[str, Any]
 MICRO_BATCHES = 2
@@ -122,7 +122,7 @@ def _shrunk(config: Config) -> Config:
     prompts = min(int(-(-samples // size)), config["prompts_per_iteration"])
     fused = {"optimizer.fused": True} if config["optimizer"].get("fused", 0) is None else {}
     changes = {"prompts_per_iteration": prompts, "updates_per_iteration": 1, "epochs": 1}
-    changed = with_changes(config, {**changes, **(fused if on_gpu(config) else {})})
+    changed = with_values(config, {**changes, **(fused if on_gpu(config) else {})})
     alone = {"hardware": HARDWARE, "engine": ENGINE, "prompt_cache": None}
     return {**changed, **{key: value for key, value in alone.items() if key in changed}}
 

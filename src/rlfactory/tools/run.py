@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from rlfactory.config.frozen_file import read_frozen
+from rlfactory.config.frozen import read_frozen
 from rlfactory.config.live import LiveArguments
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.prompts.ops.chat import Message, as_prompt

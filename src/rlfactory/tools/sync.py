@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlfactory.config.checks.rules import component_problems
 from rlfactory.config.overrides import override_frozen
 from rlfactory.config.problems import PlanError, Problem, override_key
-from rlfactory.config.schema_problems import component_problems
 from rlfactory.config.words import SEARCHPATH
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.loggers import Logger, Several

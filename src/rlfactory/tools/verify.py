@@ -16,8 +16,8 @@ import torch
 import yaml
 from torch import Tensor
 
-from rlfactory.config.compat import upgrade
 from rlfactory.config.diff import differences, format_diff
+from rlfactory.config.frozen import upgrade
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.checkpoint.checksums import MANIFEST_FILE, DamagedError, read_manifest
 from rlfactory.run.checkpoint.checksums import verify as verify_checksums

@@ -63,17 +63,10 @@ def guard_terminal() -> None:
             setattr(sys, name, Guarded(buffer, encoding, errors, line_buffering=True))
 
 
-def silence_notices() -> None:
-    """Silence the notices of transformers and diffusers, of optional packages and the like, unless
-    the user has chosen what is shown: by an environment variable, or in a library that is imported.
-    """
-    _silence()
-
-
 @contextmanager
 def silenced_notices() -> Iterator[None]:
     """`silence_notices` within the block, for a process that is the user's."""
-    silenced = _silence()
+    silenced = silence_notices()
     try:
         yield
     finally:
@@ -84,8 +77,11 @@ def silenced_notices() -> Iterator[None]:
                 module.set_verbosity_warning()
 
 
-def _silence() -> list[str]:
-    """Silence libraries; returns those that were not silent."""
+def silence_notices() -> list[str]:
+    """Silence the notices of transformers and diffusers, of optional packages and the like, unless
+    the user has chosen what is shown: by an environment variable, or in a library that is imported.
+    Returns the libraries that were not silent.
+    """
     silenced = []
     for library in ("transformers", "diffusers"):
         module = sys.modules.get(f"{library}.utils.logging")

@@ -195,7 +195,9 @@ def require_shallow(value: Any) -> None:
 def _inside(item: Any) -> Any:
     if type(item) is dict:
         for key in item:
-            _require_text_key(key)
+            if not isinstance(key, str):
+                raise ValueError(f"the key {_shown(key)} is no text")
+            _require_encodable(key)
         return item.values()
     if type(item) is list:
         return item
@@ -206,12 +208,6 @@ def _inside(item: Any) -> Any:
     elif type(item) is int and abs(item) >= 2**64:
         raise ValueError("a whole number has more than 64 bits")
     return ()
-
-
-def _require_text_key(key: object) -> None:
-    if not isinstance(key, str):
-        raise ValueError(f"the key {_shown(key)} is no text")
-    _require_encodable(key)
 
 
 def _require_encodable(text: str) -> None:
@@ -253,7 +249,7 @@ def mismatch(value: Any, kind: Any, at: str = "") -> str:
         return next(filter(None, found), "")
     if matches(value, kind):
         return ""
-    return f"{at or 'its content'} is {_shown(value)}, not {_in_words(kind)}"
+    return f"{at or 'its content'} is {_shown(value)}, not {describe(kind)}"
 
 
 def _mismatched_keys(value: Any, kinds: Mapping[str, Any], needed: Collection[str], at: str) -> str:
@@ -267,12 +263,6 @@ def _mismatched_keys(value: Any, kinds: Mapping[str, Any], needed: Collection[st
 
 def _below(at: str, key: object) -> str:
     return f"{at}.{key}" if at else str(key)
-
-
-def _in_words(kind: Any) -> str:
-    if is_typeddict(kind):
-        return "a mapping"
-    return describe(kind)
 
 
 def _shown(value: object) -> str:

@@ -19,6 +19,8 @@ POINTS = (
     "after_iteration",
     "evaluating",
 )
+ACTIONS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "hang": signal.SIGSTOP, "raise": 0}
+"""What is sent to this process; `raise` raises an error in its place."""
 _passed: dict[str, int] = {}
 
 
@@ -38,7 +40,9 @@ def _trigger(wish: str, point: str) -> None:
         return
     _passed[wish] = _passed.get(wish, 0) + 1
     if _passed[wish] == number:
-        ACTIONS[action](point)
+        if action == "raise":
+            raise FaultError(f"requested at {point} by {VARIABLE}")
+        os.kill(os.getpid(), ACTIONS[action])
 
 
 def _parse(wish: str) -> tuple[str, str, int, str]:
@@ -51,22 +55,3 @@ def _parse(wish: str) -> tuple[str, str, int, str]:
             f" actions {', '.join(ACTIONS)}"
         )
     return point, action, int(number or 1), rank
-
-
-def _kill(point: str) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _end(point: str) -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _hang(point: str) -> None:
-    os.kill(os.getpid(), signal.SIGSTOP)
-
-
-def _raise(point: str) -> None:
-    raise FaultError(f"requested at {point} by {VARIABLE}")
-
-
-ACTIONS = {"kill": _kill, "term": _end, "hang": _hang, "raise": _raise}

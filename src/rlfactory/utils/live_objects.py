@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from rlfactory.utils.dotted_keys import texts
 from rlfactory.utils.errors import UserError
 
 PREFIX = "object:"
@@ -40,12 +41,8 @@ def is_reference(value: object) -> TypeGuard[str]:
 
 def references_in(value: object) -> list[str]:
     """The names of all live objects that a configuration, or a part of one, refers to."""
-    if is_reference(value):
-        return [value.removeprefix(PREFIX)]
-    inside = value.values() if isinstance(value, Mapping) else value
-    if isinstance(inside, str) or not hasattr(inside, "__iter__"):
-        return []
-    return list(dict.fromkeys(name for inner in inside for name in references_in(inner)))
+    found = (text.removeprefix(PREFIX) for _, text in texts(value) if is_reference(text))
+    return list(dict.fromkeys(found))
 
 
 def resolve(reference: str) -> Any:

@@ -21,10 +21,10 @@ from rlfactory.config.memory.suggestions import (
     options,
     suggestions,
     traits_of,
-    with_changes,
 )
 from rlfactory.config.overrides import compose
 from rlfactory.hardware.environment import installed_gpus
+from rlfactory.utils.dotted_keys import with_values
 
 COMPUTED = ("weights", "rollout", "learning")
 PRECISION = {"_target_": "rlfactory.model.precision.Precision"}
@@ -194,7 +194,7 @@ def test_what_does_not_fit_is_told_with_words_to_type() -> None:
     (note,) = notes(chosen, traits_of(chosen), estimate(chosen, traits_of(chosen)))
     assert note.startswith("this needs about 42.6 GiB and the device has 24")
     assert "precision=bf16 (saves" in note
-    roomy = with_changes(chosen, {"hardware.memory_gb": 80})
+    roomy = with_values(chosen, {"hardware.memory_gb": 80})
     assert not [*notes(roomy, traits_of(roomy), estimate(roomy, traits_of(roomy)))]
     assert describe(roomy, estimate(roomy, traits_of(roomy))).endswith("; the device has 80")
 
@@ -211,7 +211,7 @@ def test_remedies_save_what_they_say() -> None:
     first = max(
         before.peak - then.peak
         for _, changes in options(chosen, traits_of(chosen))
-        if (then := estimate(with_changes(chosen, changes), traits)) is not None
+        if (then := estimate(with_values(chosen, changes), traits)) is not None
     )
     assert words[0].saves == pytest.approx(first)
 
@@ -227,13 +227,6 @@ def test_only_words_that_help_are_offered() -> None:
     full = config("model=sd35", "model.finetune=full")
     assert {"model.finetune=lora", "optimizer=adamw_8bit"} <= {*words_of(full)}
     assert not {"precision=bf16", "model.finetune=lora"} & {*words_of(config("model=sd35"))}
-
-
-def test_changes_leave_the_rest_alone() -> None:
-    old = {"a": {"b": 1, "c": 2}, "d": 3}
-    assert with_changes(old, {"a.b": 5}) == {"a": {"b": 5, "c": 2}, "d": 3}
-    assert with_changes(old, {"a": {"b": 5}, "e.f": 1})["e"] == {"f": 1}
-    assert old == {"a": {"b": 1, "c": 2}, "d": 3}
 
 
 class FromDriver(RuntimeError):
@@ -271,7 +264,7 @@ def test_exhaustion_is_told_with_the_estimate_and_what_helps() -> None:
     message = explain_out_of_memory(MemoryError(), texts)
     assert message.startswith("out of memory; the plan expected about ")
     assert "What helps most, in this order: micro_batch=" in message
-    other = with_changes(texts, {"model.path": "owner/unknown"})
+    other = with_values(texts, {"model.path": "owner/unknown"})
     assert explain_out_of_memory(MemoryError(), other).startswith(
         "out of memory. What helps most, in this order: precision=bf16, "
     )

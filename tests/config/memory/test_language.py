@@ -8,18 +8,19 @@ import pytest
 from rlfactory.config.memory.devices import GIB
 from rlfactory.config.memory.estimate import Estimate, estimate
 from rlfactory.config.memory.need import texts_need
-from rlfactory.config.memory.suggestions import options, traits_of, with_changes
+from rlfactory.config.memory.suggestions import options, traits_of
 from rlfactory.config.overrides import compose
+from rlfactory.utils.dotted_keys import with_values
 
 QWEN = 8_190_423_040  # matrices alone
 GPU = ["model=gpt2", "hardware.gpu=h100", "reward=length"]
 EIGHT_B = [*GPU, "model.path=Qwen/Qwen3-8B", "model.finetune=lora", "dynamics.length=4096"]
-LOW = dict.fromkeys(("gradient_checkpointing", "offload_weights"), True)
-HALF = dict.fromkeys(("weights", "rollout", "learning"), "bfloat16")
+LOW = {f"memory.{name}": True for name in ("gradient_checkpointing", "offload_weights")}
+HALF = {f"precision.{when}": "bfloat16" for when in ("weights", "rollout", "learning")}
 
 
 def config(*words: str, **changes: Any) -> Mapping[str, Any]:
-    return with_changes(compose([*words]).values, changes)
+    return with_values(compose([*words]).values, changes)
 
 
 def of(*words: str, **changes: Any) -> Estimate:
@@ -31,7 +32,7 @@ def of(*words: str, **changes: Any) -> Estimate:
 
 def test_qwen_of_8_b_learns_from_4096_tokens_on_one_gpu() -> None:
     words = [*EIGHT_B, "sample_batch=32", "micro_batch=1"]
-    found = of(*words, precision=HALF, memory=LOW)
+    found = of(*words, **HALF, **LOW)
     assert found.resident["weights"] == pytest.approx(2 * QWEN, rel=0.01)
     assert found.peak / GIB < 0.94 * 80
 
@@ -55,7 +56,7 @@ def test_all_weights_of_8_b_do_not_fit_one_gpu() -> None:
 
 def test_checkpointing_keeps_inputs_and_one_layer() -> None:
     plain, again = (
-        of(*EIGHT_B, "micro_batch=1", precision=HALF, **{"memory.gradient_checkpointing": on})
+        of(*EIGHT_B, "micro_batch=1", **HALF, **{"memory.gradient_checkpointing": on})
         for on in (False, True)
     )
     assert again.phases["learning"] < 0.25 * plain.phases["learning"]
@@ -67,7 +68,7 @@ def test_the_cache_follows_rows_and_length() -> None:
     eight, sixteen = of(*base), of(*base, "sample_batch=16")
     row = 4.0 * 2 * 36 * 1024 * (4096 + 12) + 4.0 * 4 * 151936
     assert sixteen.phases["generating"] - eight.phases["generating"] == pytest.approx(8 * row)
-    half = of(*base, precision=HALF)
+    half = of(*base, **HALF)
     assert half.phases["generating"] < 0.6 * eight.phases["generating"]
 
 

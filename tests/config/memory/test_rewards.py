@@ -8,18 +8,18 @@ import torch
 from safetensors.torch import save_file
 from transformers import CLIPConfig, CLIPModel, Qwen2VLConfig
 
-from rlfactory.config.memory.estimate import Estimate, estimate
-from rlfactory.config.memory.rewards import published_rewards, reward_networks
-from rlfactory.config.memory.suggestions import traits_of, with_changes
+from rlfactory.config.memory.estimate import Estimate, estimate, published_rewards, reward_networks
+from rlfactory.config.memory.suggestions import traits_of
 from rlfactory.config.overrides import compose
 from rlfactory.reward.hpsv3 import HPSv3Network
+from rlfactory.utils.dotted_keys import with_values
 
 VIT_H, VIT_L = 986_109_441, 427_616_513
 
 
 def config(*words: str, **changes: Any) -> Any:
     values = compose(["model=sd35", "hardware.gpu=h100", "prompts=pick_a_pic", *words]).values
-    return with_changes(values, changes)
+    return with_values(values, changes)
 
 
 def of(*words: str, **changes: Any) -> Estimate:

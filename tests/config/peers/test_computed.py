@@ -4,13 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rlfactory.config.peers.computed import combined, prompts_of_folder
-from rlfactory.config.peers.importer import Importer, Translation
+from rlfactory.config.peers.importer import Translation
 
 
-def words(of: Callable[[Importer], None]) -> list[str]:
-    made = Importer(Translation("Their library"), {})
+def words(of: Callable[[Translation], None]) -> list[str]:
+    made = Translation("Their library")
     of(made)
-    return made.into.command()
+    return made.command()
 
 
 def test_rewards_and_prompts(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import yaml
 
 from rlfactory.config.peers import computed
 from rlfactory.config.peers.files import libraries
-from rlfactory.config.peers.importer import Importer, Translation, flat
+from rlfactory.config.peers.importer import Translation, flat
 from rlfactory.config.peers.values import CONVERSIONS
 
 KNOWN = {
@@ -17,9 +17,9 @@ KNOWN = {
 }
 
 
-def made(content: dict[str, Any], *rows: str) -> Importer:
+def made(content: dict[str, Any], *rows: str) -> Translation:
     given = dict(flat(content))
-    importer = Importer(Translation("Flow-Factory"), dict(given), given)
+    importer = Translation("Flow-Factory", dict(given), given)
     for row in rows:
         importer.apply(yaml.safe_load(row))
     return importer
@@ -29,8 +29,8 @@ def test_what_is_left_is_translated_by_name_or_listed() -> None:
     content = {"train": {"learning_rate": 1e-4, "odd": 1, "empty": "", "off": None}, "seed": 3}
     importer = made(content)
     importer.translate_rest(["Flow-Factory"], {"odd": "it is odd"})
-    assert importer.into.command() == ["seed=3", "optimizer.lr=0.0001"]
-    assert importer.into.dropped == {"train.odd": (1, "it is odd")}
+    assert importer.command() == ["seed=3", "optimizer.lr=0.0001"]
+    assert importer.dropped == {"train.odd": (1, "it is odd")}
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_what_is_left_is_translated_by_name_or_listed() -> None:
 def test_conditions(condition: str, holds: bool) -> None:
     content = {"a": 1, "b": {"c": 2, "d": "text"}}
     importer = made(content, f"{{if: {condition}, type: 'k={{b.c}}'}}")
-    assert importer.into.command() == (["k=2"] if holds else [])
+    assert importer.command() == (["k=2"] if holds else [])
 
 
 def test_rows() -> None:
@@ -70,10 +70,10 @@ def test_rows() -> None:
         "{untype: engine, drop: none}",
         "{there: absent, default: 7, ours: 'd={value}'}",
     )
-    assert importer.into.command() == ["k=2", "c=2", "d=7", "a.b=4"]
-    assert importer.into.notes == ["was 5"]
+    assert importer.command() == ["k=2", "c=2", "d=7", "a.b=4"]
+    assert importer.notes == ["was 5"]
     dropped = {"why": (5, "no reason"), "p_a": (1, "p"), "p_b": (2, "p")}
-    assert importer.into.dropped == {**dropped, "engine": ("vllm", "none")}
+    assert importer.dropped == {**dropped, "engine": ("vllm", "none")}
     assert [*importer.left] == ["rest"]
 
 
@@ -88,9 +88,9 @@ def test_rows_are_well_formed(name: str) -> None:
 
 def test_the_text_runs_in_a_shell() -> None:
     made = Translation("Their library")
-    made.set("optimizer.betas", [0.9, 0.99])
+    made.set(**{"optimizer.betas": [0.9, 0.99]})
     made.type("algo=grpo", "algo=nft")
-    made.set("run_dir", "my run")
+    made.set(run_dir="my run")
     made.notes.append("their noise is another one")
     made.drop("a.key", None, "for no reason")
     lines = made.text("file.yaml").splitlines()

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from rlfactory.cli.suggestions import working_command
-from rlfactory.config.dotted_keys import leaves
 from rlfactory.config.overrides import compose
 from rlfactory.config.peers.names import Name, find, rows_of, tables
 from rlfactory.config.plan import Plan, make_plan
 from rlfactory.config.problems import fix_command, override_key
 from rlfactory.config.words import normalise_words
+from rlfactory.utils.dotted_keys import leaves
 
 TYPED = [
     "lr=1e-4",

@@ -11,8 +11,7 @@ from rlfactory.config.checks.base import (
     own_rewards,
     rewards_of,
 )
-from rlfactory.config.checks.pictures import unfitting_picture
-from rlfactory.config.checks.prompt_files import columns_of, known_rows
+from rlfactory.config.checks.prompt_files import columns_of, known_rows, unfitting_picture
 from rlfactory.config.problems import Problem, closest
 from rlfactory.config.prompt_data import folder_of_prompts
 from rlfactory.config.words import typed_value
@@ -95,11 +94,16 @@ def _empty_cell(config: Config, key: str, column: str, fault: str) -> Problem:
     return Problem(key, f"is {column}, which is {fault}", "" if column in skipped else fix)
 
 
-def _no_column(config: Config, key: str, column: str, provided: Sequence[str]) -> Problem:
+def _lacking(config: Config, column: str, provided: Sequence[str]) -> tuple[str, list[str]]:
+    """What to say of prompts without a column, and the columns that they have beside the texts."""
     others = [name for name in provided if name != config["prompts"].get("column", "prompt")]
     has = f"; they have {', '.join(others)}" if others else ""
+    return f"is {column}, and these prompts have no such column{has}", others
+
+
+def _no_column(config: Config, key: str, column: str, provided: Sequence[str]) -> Problem:
+    message, others = _lacking(config, column, provided)
     guess = closest(column, others)
-    message = f"is {column}, and these prompts have no such column{has}"
     if column == "answer":  # any column may hold texts, and what else is read has its own form
         guess = guess or next(iter(others), None)
         return Problem(key, message, f"{key}={guess}" if guess else "prompts=arithmetic")
@@ -141,9 +145,7 @@ def _missing_column(config: Config, traits: Traits, key: str) -> Iterator[Proble
             message = f"is {column}, and no conversation ends with an assistant's message to learn"
             yield Problem(f"algo.{key}", message)
             return
-        texts = [name for name in provided if name != config["prompts"].get("column", "prompt")]
-        message = f"is {column}, and these prompts have no such column"
-        message += f"; they have {', '.join(texts)}" if texts else ""
+        message, texts = _lacking(config, column, provided)
         guess = closest(column, texts)
         if key == "column":  # without one, the prompts are whole texts
             guess = guess or next(iter(texts), "null")

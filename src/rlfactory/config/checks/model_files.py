@@ -5,10 +5,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlfactory.config.begun_weights import begun_keys, matrices, model_of
 from rlfactory.config.checks.base import Config, Traits
 from rlfactory.config.memory.model_parts import published_part, published_pipeline
-from rlfactory.config.named_models import is_hub_id
+from rlfactory.config.named_models import (
+    begun_keys,
+    is_hub_id,
+    matrices,
+    model_of,
+    offline_fault,
+)
 from rlfactory.config.problems import Problem
 from rlfactory.config.words import typed_value
 from rlfactory.model.lm.model_folder import GGUF, language_fault
@@ -26,13 +31,10 @@ from rlfactory.model.pipelines.local_models import (
     OPTIONS,
     PIPELINE_INDEX,
     folder_of,
-    hub_cache,
-    is_offline,
     nearest_sizes,
     pipeline_of,
     read_json,
     sizes_of,
-    snapshot,
     takes_guidance,
 )
 from rlfactory.model.pipelines.packaged import PACKAGED, packaged_folder
@@ -122,13 +124,7 @@ def _model_fault(path: str, index: str, shipped: list[str]) -> str | None:
         return None if os.path.isfile(folder / index) else f"holds no {index}, so it is no model"
     if not is_hub_id(path):
         return "does not exist; allowed are a folder, zoo:NAME or a hub id OWNER/NAME"
-    if is_offline() and snapshot(path) is None:
-        return (
-            f"is not in {hub_cache()}, and HF_HUB_OFFLINE is set; unset it, fetch it where there"
-            f" is a network (`hf download {path}`, behind `hf auth login` where its terms ask for a"
-            " login), or name a folder"
-        )
-    return None
+    return offline_fault(path)
 
 
 def require_followed_scheduler(config: Config, traits: Traits) -> Iterator[Problem]:

@@ -11,35 +11,31 @@ from typing import Any
 
 from rlfactory.config.checks import (
     chats,
-    composites,
+    combined,
     data,
     model_files,
     networks,
     optimisation,
-    pictures,
-    precision_and_parallelism,
     prompt_files,
     sampling,
     user_functions,
 )
 from rlfactory.config.checks.base import Config, Rule, Traits, unread_groups
-from rlfactory.config.dotted_keys import value_at
 from rlfactory.config.problems import Problem
-from rlfactory.config.schema.class_function import class_function
-from rlfactory.config.schema.signature import read_signature
-from rlfactory.config.schema.targets import trusted_by
+from rlfactory.config.schema.signature import Signature, read_signature
+from rlfactory.config.schema.targets import class_function, trusted_by
+from rlfactory.config.schema_problems import node_problems
+from rlfactory.utils.dotted_keys import value_at
 
 _MODULES = (
     optimisation,
     sampling,
     data,
-    composites,
+    combined,
     prompt_files,
     chats,
-    pictures,
     model_files,
     networks,
-    precision_and_parallelism,
     user_functions,
 )
 
@@ -96,6 +92,15 @@ def rule_problems(config: Config, traits: Traits, faulty: Collection[str]) -> It
     for rule in RULES:
         with suppress(_FaultyKeyError):
             yield from [*rule(sound, known)]
+
+
+def component_problems(config: Config, key: str) -> list[Problem]:
+    """The problems of one component alone, without rules on combinations."""
+    signatures: dict[str, Signature] = {}
+    if problems := [*node_problems(config, key, config.get(key), signatures)]:
+        return problems
+    traits = {name: signature.class_constants for name, signature in signatures.items()}
+    return [*rule_problems(config, traits, [other for other in config if other != key])]
 
 
 class _FaultyKeyError(Exception):

@@ -18,7 +18,7 @@ from rlfactory.config.checks.base import Config, Traits, rewards_of
 from rlfactory.config.checks.prompt_files import columns_of
 from rlfactory.config.problems import Problem, closest
 from rlfactory.config.prompt_data import nearest_file
-from rlfactory.config.schema.static_names import module_file
+from rlfactory.config.schema.static_names import defined, module_file
 from rlfactory.utils.current_folder import find_source
 from rlfactory.utils.live_objects import LiveObjectError, is_reference, resolve
 
@@ -176,16 +176,9 @@ def _defined(module: ast.Module, name: str) -> ast.stmt | None:
 
 
 def _names_bound(item: ast.stmt) -> set[str]:
-    """The names that a statement gives a value."""
-    if isinstance(item, Function | ast.ClassDef):
-        return {item.name}
-    if isinstance(item, ast.Import | ast.ImportFrom):
-        return {alias.asname or alias.name.partition(".")[0] for alias in item.names}
-    targets = item.targets if isinstance(item, ast.Assign) else []
-    if isinstance(item, ast.AnnAssign):
-        targets = [item.target]
-    nodes = (node for target in targets for node in ast.walk(target))
-    return {node.id for node in nodes if isinstance(node, ast.Name)}
+    """The names that a statement gives a value, or imports."""
+    aliases = item.names if isinstance(item, ast.Import | ast.ImportFrom) else ()
+    return defined(item) | {alias.asname or alias.name.partition(".")[0] for alias in aliases}
 
 
 def _definition_fault(node: Function, call: Call) -> str | None:

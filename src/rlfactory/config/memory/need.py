@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from rlfactory.config.checks.base import Config, Traits, penalties, stochastic_steps
 from rlfactory.config.checks.prompt_files import known_rows
-from rlfactory.config.memory.devices import on_gpu
+from rlfactory.config.memory.devices import BYTES, on_gpu, shares_of
 from rlfactory.config.memory.model_parts import (
     NETWORKS,
     Activations,
@@ -15,7 +15,6 @@ from rlfactory.config.memory.model_parts import (
     own_tables,
     parts_of,
 )
-from rlfactory.config.memory.sharding import BYTES, shares_of
 from rlfactory.config.nfe import items_per_sample, passes_per_prediction
 from rlfactory.config.schema.signature import trait
 from rlfactory.model.pipelines.local_models import height_and_width
@@ -34,7 +33,6 @@ class Need:
             CPU.
         sampling: what phases of sampling hold.
         learning: what a forward and backward pass of a micro-batch holds.
-        scores_meanwhile: whether batches are scored while further ones are drawn.
         gradient: gradients of further networks.
         drawn, items: all samples as they are drawn, and what learning adds to them.
     """
@@ -46,7 +44,6 @@ class Need:
     learning: float
     visiting: Mapping[str, float] = field(default_factory=dict)
     is_away: bool = False
-    scores_meanwhile: bool = False
     gradient: float = 0.0
     drawn: float = 0.0
     items: float = 0.0
@@ -130,7 +127,6 @@ def images_need(config: Config, traits: Traits) -> Need:
         },
         visiting={"encoding": ENCODING * encoders + (0.0 if stays else encoders)},
         is_away=ahead,
-        scores_meanwhile=True,
         sampling={
             "sampling": sampling,
             "decoding": decoded + (vae if memory["offload_vae"] else 0.0),

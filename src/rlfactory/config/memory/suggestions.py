@@ -5,17 +5,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlfactory.config.checks.base import Config, Traits
-from rlfactory.config.dotted_keys import merged
-from rlfactory.config.memory.devices import GIB, USABLE_FRACTION, available_memory
+from rlfactory.config.memory.devices import GIB, USABLE_FRACTION, available_memory, processes_of
 from rlfactory.config.memory.estimate import Estimate, estimate
-from rlfactory.config.memory.sharding import processes_of
 from rlfactory.config.schema.root import COMPONENTS
 from rlfactory.config.schema.signature import read_signature
+from rlfactory.utils.dotted_keys import with_values
 
 MAX_SUGGESTIONS = 3
 HOST_WORTH_A_ROW = 8.0 * GIB
 """Main memory of a process from which on the plan mentions it."""
-BF16 = {"weights": "bfloat16", "rollout": "bfloat16", "learning": "bfloat16"}
+BF16 = {f"precision.{name}": "bfloat16" for name in ("weights", "rollout", "learning")}
 SWITCHES = ("gradient_checkpointing", "offload_text", "offload_weights", "vae_slicing")
 TEXT_SWITCHES = ("gradient_checkpointing", "offload_weights")
 """The switches of `memory` that language models read."""
@@ -85,7 +84,7 @@ def suggestions(config: Config, traits: Traits) -> tuple[list[Suggestion], float
         return [Suggestion(override, 0.0) for override in first], None
     chosen: dict[str, Suggestion] = {}
     while True:
-        changed = [(word, with_changes(config, values)) for word, values in options(config, traits)]
+        changed = [(word, with_values(config, values)) for word, values in options(config, traits)]
         estimated = [(word, c, e) for word, c in changed if (e := estimate(c, traits)) is not None]
         if not estimated:
             break
@@ -105,7 +104,7 @@ def options(config: Config, traits: Traits) -> Iterator[tuple[str, Mapping[str, 
     """Each override that could save memory, with the values that it changes."""
     texts = traits["model"].get("media") == "texts"
     if "float32" in config["precision"].values():
-        yield "precision=bf16", {"precision": BF16}
+        yield "precision=bf16", BF16
     for name in TEXT_SWITCHES if texts else SWITCHES:
         if not config["memory"][name]:
             yield f"memory.{name}=true", {f"memory.{name}": True}
@@ -117,15 +116,6 @@ def options(config: Config, traits: Traits) -> Iterator[tuple[str, Mapping[str, 
         yield "model.finetune=lora", {"model.finetune": "lora"}
         if "8bit" not in config["optimizer"]["_target_"]:
             yield "optimizer=adamw_8bit", {"optimizer._target_": "bitsandbytes.optim.AdamW8bit"}
-
-
-def with_changes(config: Config, changes: Mapping[str, Any]) -> Config:
-    """The configuration with values at dotted keys replaced; mappings are merged."""
-    for key, value in changes.items():
-        for part in reversed(key.split(".")):
-            value = {part: value}
-        config = merged(config, value)
-    return config
 
 
 def traits_of(config: Config) -> Traits:

@@ -10,7 +10,7 @@ from typing import Any
 from rlfactory.config.composites import is_function
 from rlfactory.config.named_models import KINDS, is_hub_id
 from rlfactory.config.options import options
-from rlfactory.config.peers.importer import Importer
+from rlfactory.config.peers.importer import Translation
 from rlfactory.config.peers.names import our_option
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.config.words import typed_value
@@ -31,58 +31,58 @@ BATCH = 8
 """TRL's default of `per_device_train_batch_size`."""
 
 
-def model_of_name(path: Any, made: Importer) -> None:
+def model_of_name(path: Any, made: Translation) -> None:
     """The option of an image model by a part of its id."""
     option = next((o for part, o in KINDS.items() if part in str(path).lower()), None)
     if option is None:
         message = f"{path} is of a kind that is not trained here"
         raise PlanError([Problem("pretrained.model", message)])
-    made.into.type(f"model={option}", f"model.path={MOVED.get(path, path)}")
+    made.type(f"model={option}", f"model.path={MOVED.get(path, path)}")
 
 
-def data_sets(sources: Any, made: Importer) -> None:
+def data_sets(sources: Any, made: Translation) -> None:
     """The first of several data sets."""
     made.left["data.dataset_dir"] = sources[0].get("dataset_dir")
     if len(sources) > 1:
         others = [source.get("dataset_dir") for source in sources[1:]]
-        made.into.drop("data.datasets", others, "one data set")
+        made.drop("data.datasets", others, "one data set")
 
 
-def prompts_of_folder(place: Any, made: Importer, folder: Path = Path()) -> None:
+def prompts_of_folder(place: Any, made: Translation, folder: Path = Path()) -> None:
     """A folder of prompts `train.txt` or `train.jsonl`, by its name or its files."""
     name = str(place).rstrip("/").rpartition("/")[2].lower()
     known = {"pickscore": "pick_a_pic", "ocr": "signs", "geneval": "geneval"}
     if name in known:
-        made.into.type(f"prompts={known[name]}")
+        made.type(f"prompts={known[name]}")
         return
     kind = "txt" if (folder / place / "train.txt").is_file() else "jsonl"
-    made.into.type("prompts=file", f"prompts.path={place}/train.{kind}")
+    made.type("prompts=file", f"prompts.path={place}/train.{kind}")
     if (folder / place / f"test.{kind}").is_file():
-        made.into.type(f"prompts.eval_path={place}/test.{kind}")
+        made.type(f"prompts.eval_path={place}/test.{kind}")
 
 
-def combined(weights: Mapping[str, float], made: Importer) -> None:
+def combined(weights: Mapping[str, float], made: Translation) -> None:
     """Rewards with weights."""
     if len(weights) < 2:
-        made.into.type(*(f"reward={name}" for name in weights))
+        made.type(*(f"reward={name}" for name in weights))
         return
-    made.into.type("reward=combine", f"reward.of=[{','.join(weights)}]")
-    made.into.type(*(f"reward.weights.{n}={w:g}" for n, w in weights.items() if w != 1))
+    made.type("reward=combine", f"reward.of=[{','.join(weights)}]")
+    made.type(*(f"reward.weights.{n}={w:g}" for n, w in weights.items() if w != 1))
 
 
-def rewards(given: Any, made: Importer) -> None:
+def rewards(given: Any, made: Translation) -> None:
     """Flow-Factory's rewards: names with weights, and options that are left out."""
     entries = _entries(given)
     combined({_reward_of(e): float(e.get("weight", 1.0)) for e in entries}, made)
     for option, value in (pair for entry in entries for pair in entry.items()):
         if option not in ("name", "reward_model", "weight"):
-            made.into.drop(f"rewards.{option}", value, "scoring.*, or options of the reward")
+            made.drop(f"rewards.{option}", value, "scoring.*, or options of the reward")
 
 
-def eval_rewards(given: Any, made: Importer) -> None:
+def eval_rewards(given: Any, made: Translation) -> None:
     """The names of Flow-Factory's rewards of evaluations."""
     if names := [_reward_of(entry) for entry in _entries(given)]:
-        made.into.set("eval_rewards.of", f"[{','.join(names)}]")
+        made.type(f"eval_rewards.of=[{','.join(names)}]")
 
 
 def _entries(given: Any) -> list[Mapping[str, Any]]:
@@ -93,42 +93,41 @@ def _reward_of(entry: Mapping[str, Any]) -> str:
     return our_option("reward", str(entry.get("reward_model")).lower())
 
 
-def reward_function(given: Any, made: Importer) -> None:
+def reward_function(given: Any, made: Translation) -> None:
     """The reward of flow_grpo and ddpo-pytorch: a name, or names with weights."""
     weights = {given: 1.0} if isinstance(given, str) else dict(given or {})
     named = {our_option("reward", name): float(weight) for name, weight in weights.items()}
     combined({("geneval_flow_grpo" if n == "geneval" else n): w for n, w in named.items()}, made)
 
 
-def window_of_steps(steps: Any, made: Importer) -> None:
+def window_of_steps(steps: Any, made: Translation) -> None:
     """A window that draws of the range of some steps."""
     count = made.given.get("scheduler.num_sde_steps", made.given.get("train.num_train_steps"))
     if not steps:
         return
     low, high = min(steps), max(steps) + 1
-    made.into.type("window=random_subset", f"window.low={low}", f"window.high={high}")
-    made.into.set("window.size", count or 1)
+    made.type("window=random_subset", f"window.low={low}", f"window.high={high}")
+    made.type(f"window.size={count or 1}")
     if sorted(steps) != list(range(low, high)):
-        made.into.notes.append(f"scheduler.sde_steps {steps}: all steps of their range are drawn")
+        made.notes.append(f"scheduler.sde_steps {steps}: all steps of their range are drawn")
 
 
-def window_or_share(_: Any, made: Importer) -> None:
+def window_or_share(_: Any, made: Translation) -> None:
     """flow_grpo's window of steps, or the share of them that is trained."""
     steps, share = made.given["sample.num_steps"], made.take("train.timestep_fraction", 1.0)
     size, place = made.take("sample.sde_window_size"), made.take("sample.sde_window_range")
     if not size:
-        made.into.type("window=all", f"window.skip_last={steps - int(steps * share)}")
+        made.type("window=all", f"window.skip_last={steps - int(steps * share)}")
         return
     low, high = place or (0, steps)
     if made.value("model") == "qwen_image" and size == 2:
         low, high = 3, 5
-        told = "their script for Qwen-Image trains the steps 3 and 4 in any case"
-        made.into.notes.append(told)
-    made.into.type("window=random_contiguous", f"window.size={size}")
-    made.into.type(f"window.low={low}", f"window.high={high}")
+        made.notes.append("their script for Qwen-Image trains the steps 3 and 4 in any case")
+    made.type("window=random_contiguous", f"window.size={size}")
+    made.type(f"window.low={low}", f"window.high={high}")
 
 
-def times_of_strategy(strategy: Any, made: Importer) -> None:
+def times_of_strategy(strategy: Any, made: Translation) -> None:
     """The times that Flow-Factory's algorithms on the forward process learn at."""
     # `time_type` is its name until the shift changed its direction
     is_former = "train.time_type" in made.given
@@ -136,36 +135,34 @@ def times_of_strategy(strategy: Any, made: Importer) -> None:
     strategy = str(strategy).lower()
     if strategy == "none":
         return
-    made.into.type(f"times={strategy}", "times.shared=batch", f"times.count={count or 'null'}")
+    made.type(f"times={strategy}", "times.shared=batch", f"times.count={count or 'null'}")
     if strategy.startswith("discrete"):
         if share is not None:
-            made.into.type("times.space=sigma", f"times.fraction={share}")
+            made.type("times.space=sigma", f"times.fraction={share}")
     elif (shift := made.take("train.time_shift")) is not None:
-        made.into.set("times.shift", float(shift))
-        made.into.set("times.toward", "noisy" if is_former else "clean")
+        toward = "noisy" if is_former else "clean"
+        made.type(f"times.shift={float(shift)}", f"times.toward={toward}")
 
 
-def first_optimizer(groups: Any, made: Importer) -> None:
+def first_optimizer(groups: Any, made: Translation) -> None:
     """The options of the first group of parameters."""
     made.left |= {f"optimizers.{key}": value for key, value in groups[0].items()}
 
 
-def averages(_: Any, made: Importer) -> None:
+def averages(_: Any, made: Translation) -> None:
     """Flow-Factory's averaged weights, which are evaluated, and of NFT and AWM the old policy."""
     given = {ours: made.take(f"train.{name}") for name, ours in AVERAGES.items()}
     given["schedule"] = given["schedule"] or "power"  # theirs, where none is named
     if not given["decay"]:
-        made.into.type("evaluation.weights=policy")
+        made.type("evaluation.weights=policy")
         return
+    given = {"clock": "iteration", "update": "iteration", **given}
     for name in ("ema", "old") if made.value("algo") in ("nft", "awm") else ("ema",):
-        made.into.type(f"{name}.clock=iteration", f"{name}.update=iteration")
-        for key, value in given.items():
-            if value is not None:
-                made.into.set(f"{name}.{key}", value)
-    made.into.type("evaluation.weights=ema")
+        made.set(**{f"{name}.{key}": v for key, v in given.items() if v is not None})
+    made.type("evaluation.weights=ema")
 
 
-def sizes_by_gpu(_: Any, made: Importer) -> None:
+def sizes_by_gpu(_: Any, made: Translation) -> None:
     """Prompts of an iteration and updates, from flow_grpo's batches that are counted by GPU."""
     former = made.take("sample.batch_size", 1)
     per_gpu = made.take("sample.train_batch_size") or former
@@ -174,75 +171,74 @@ def sizes_by_gpu(_: Any, made: Importer) -> None:
     group, samples = made.take("sample.num_image_per_prompt"), gpus * per_gpu * batches
     train = made.take("train.batch_size", per_gpu)
     step = train * made.take("train.gradient_accumulation_steps", 1)
-    made.into.set("group_size", group)
-    made.into.set("prompts_per_iteration", max(1, samples // group))
-    made.into.set("updates_per_iteration", max(1, per_gpu * batches // step))
+    updates = max(1, per_gpu * batches // step)
+    _set_sizes(made, group, samples, updates)
     if samples % group:
-        made.into.notes.append(f"{samples} samples an iteration are no whole groups of {group}")
-    made.into.notes.append(
+        made.notes.append(f"{samples} samples an iteration are no whole groups of {group}")
+    made.notes.append(
         f"{gpus} x {per_gpu} x {batches} samples an iteration; train.batch_size {train} is"
         " micro_batch, which only affects memory"
     )
 
 
-def _step(made: Importer) -> tuple[int, int]:
+def _set_sizes(made: Translation, group: int, samples: int, updates: int) -> None:
+    prompts = max(1, samples // group)
+    made.set(group_size=group, prompts_per_iteration=prompts, updates_per_iteration=updates)
+
+
+def _step(made: Translation) -> tuple[int, int]:
     """TRL's samples of an optimizer step, and those of one forward pass of one process."""
     per_device = made.take("per_device_train_batch_size", BATCH)
     accumulated = made.take("gradient_accumulation_steps", 1)
     return per_device * made.given["processes"] * accumulated, per_device
 
 
-def grouped_sizes(_: Any, made: Importer) -> None:
+def grouped_sizes(_: Any, made: Translation) -> None:
     """Sizes of TRL's GRPO and RLOO: completions of a generation batch, in groups."""
     step, per_device = _step(made)
     of_processes = per_device * made.given["processes"]
     per_generation = made.take("steps_per_generation") or step // of_processes
     samples = made.take("generation_batch_size") or of_processes * per_generation
-    groups = made.take("rloo_k"), made.take("num_generations")
-    group = groups[0] or groups[1]
-    made.into.set("group_size", group)
-    made.into.set("prompts_per_iteration", max(1, samples // group))
-    made.into.set("updates_per_iteration", max(1, samples // step))
-    made.into.set("micro_batch", per_device)
-    made.into.set("epochs", made.take("num_iterations", 1))
-    made.into.notes.append(f"{samples} completions an iteration, {step} an optimizer step")
+    rloo, grpo = made.take("rloo_k"), made.take("num_generations")
+    group = rloo or grpo
+    _set_sizes(made, group, samples, max(1, samples // step))
+    made.set(micro_batch=per_device, epochs=made.take("num_iterations", 1))
+    made.notes.append(f"{samples} completions an iteration, {step} an optimizer step")
 
 
-def ppo_sizes(_: Any, made: Importer) -> None:
+def ppo_sizes(_: Any, made: Translation) -> None:
     """Sizes of TRL's PPO: a batch of prompts with one response each."""
     samples, per_device = _step(made)
     updates = made.take("num_mini_batches", 1)
-    made.into.set("prompts_per_iteration", samples * updates)
-    made.into.set("updates_per_iteration", updates)
-    made.into.set("micro_batch", per_device)
-    made.into.set("epochs", made.take("num_ppo_epochs"))
+    made.set(prompts_per_iteration=samples * updates, updates_per_iteration=updates)
+    made.set(micro_batch=per_device, epochs=made.take("num_ppo_epochs"))
     if (episodes := made.take("total_episodes")) is not None:
-        made.into.set("iterations", max(1, round(episodes / (samples * updates))))
+        made.set(iterations=max(1, round(episodes / (samples * updates))))
 
 
-def supervised_sizes(_: Any, made: Importer) -> None:
+def supervised_sizes(_: Any, made: Translation) -> None:
     """An optimizer step on rows of the data, which is an iteration."""
     rows, per_device = _step(made)
     are_pairs = made.value("algo") == "dpo"
-    made.into.set("prompts_per_iteration", rows)
-    made.into.type("updates_per_iteration=1", f"micro_batch={(1 + are_pairs) * per_device}")
+    made.set(prompts_per_iteration=rows, updates_per_iteration=1)
+    made.set(micro_batch=(1 + are_pairs) * per_device)
     kind = "pairs" if are_pairs else "rows"
-    made.into.notes.append(f"{rows} {kind} an iteration, which is one optimizer step")
+    made.notes.append(f"{rows} {kind} an iteration, which is one optimizer step")
 
 
-def iterations_of_steps(_: Any, made: Importer) -> None:
+def iterations_of_steps(_: Any, made: Translation) -> None:
     """The iterations of TRL's optimizer steps or passes over the data."""
     steps, passes = made.take("max_steps", -1), made.take("num_train_epochs")
     if steps > 0:
         sizes = made.sizes()
         per_iteration = sizes["updates_per_iteration"] * sizes["epochs"]
-        made.into.set("iterations", max(1, round(steps / per_iteration)))
-    elif "iterations" not in made.into.words:
+        made.set(iterations=max(1, round(steps / per_iteration)))
+    elif "iterations" not in made.words:
         reason = "iterations=PASSES x PROMPTS / prompts_per_iteration, and a warm-up in iterations"
-        made.into.drop("num_train_epochs", 3 if passes is None else passes, reason)
+        made.drop("num_train_epochs", 3 if passes is None else passes, reason)
 
 
-def warm_up(_: Any, made: Importer) -> None:
+def warm_up(_: Any, made: Translation) -> None:
     """TRL's warm-up, in steps that count before a share; a share itself in newer releases."""
     steps = made.left.get("warmup_steps") or 0
     if 0 < steps < 1:
@@ -251,55 +247,54 @@ def warm_up(_: Any, made: Importer) -> None:
         made.take("warmup_ratio")
 
 
-def loss_of_pairs(given: Any, made: Importer) -> None:
+def loss_of_pairs(given: Any, made: Translation) -> None:
     """TRL's losses of DPO: one of pairs, and a supervised one beside it."""
     losses = [given] if isinstance(given, str) else list(given)
     given_weights = made.take("loss_weights") or [1.0] * len(losses)
     weights = dict(zip(losses, given_weights, strict=True))
     main = [name for name in losses if name in PAIR_LOSSES]
     if len(main) != 1 or weights[main[0]] != 1 or {*losses} - {*main, "sft"}:
-        made.into.drop("loss_type", given, f"algo.loss_type is one of {', '.join(PAIR_LOSSES)}")
+        made.drop("loss_type", given, f"algo.loss_type is one of {', '.join(PAIR_LOSSES)}")
     else:
-        made.into.type(f"algo.loss_type={main[0]}")
+        made.type(f"algo.loss_type={main[0]}")
     if "sft" in weights:
-        made.into.set("algo.sft_weight", weights["sft"])
+        made.type(f"algo.sft_weight={weights['sft']}")
 
 
-def critic(_: Any, made: Importer) -> None:
+def critic(_: Any, made: Translation) -> None:
     """A value model from the reward model; without one a linear layer that trains the network."""
     scorer = str(made.left.get("reward_model_path"))
     if scorer not in options("reward") and is_hub_id(scorer):
-        made.into.type(f"model.value_path={scorer}", "algo.score_placement=after_end")
-        made.into.type("reward.with_end=true")
+        made.type(f"model.value_path={scorer}", "algo.score_placement=after_end")
+        made.type("reward.with_end=true")
     else:
-        made.into.type("model.value_head=linear", "model.value_detach=false")
-    made.into.type(f"model.value_lr={typed_value(made.left.get('learning_rate'))}")
+        made.type("model.value_head=linear", "model.value_detach=false")
+    made.type(f"model.value_lr={typed_value(made.left.get('learning_rate'))}")
 
 
-def rewards_of_texts(given: Any, made: Importer) -> None:
+def rewards_of_texts(given: Any, made: Translation) -> None:
     """TRL's rewards by name or import path, with weights in their order, or one reward model."""
     names = [str(name) for name in (given if isinstance(given, list) else [given])]
     weights, found = made.take("reward_weights"), [_text_reward(name) for name in names]
     if found == [""] and is_hub_id(names[0]):
-        made.into.type("reward=reward_model", f"reward.path={names[0]}")
+        made.type("reward=reward_model", f"reward.path={names[0]}")
         return
     left = [name for name, ours in zip(names, found, strict=True) if not ours]
     typed = [ours for ours in found if ours]
     if len(typed) > 1 or (typed and weights and not left):
-        made.into.type(f"reward=[{','.join(typed)}]")
+        made.type(f"reward=[{','.join(typed)}]")
     elif typed:
-        made.into.type(f"reward={typed[0]}")
+        made.type(f"reward={typed[0]}")
     if weights and typed and not left:
-        made.into.type(f"reward.weights=[{','.join(f'{weight:g}' for weight in weights)}]")
+        made.type(f"reward.weights=[{','.join(f'{weight:g}' for weight in weights)}]")
     elif weights:
         reason = "reward.weights=[...], in the order of reward=[...]"
-        made.into.drop("reward_weights", weights, reason)
+        made.drop("reward_weights", weights, reason)
     if left:
         reason = "of your own: reward=FILE.py:NAME; several: reward=[FILE.py:NAME,length]"
-        made.into.drop("reward_funcs", left, reason)
+        made.drop("reward_funcs", left, reason)
     if not typed:
-        told = "no reward is translated: the model's default one is trained on"
-        made.into.notes.append(told)
+        made.notes.append("no reward is translated: the model's default one is trained on")
 
 
 def _text_reward(name: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from rlfactory.config.peers import computed
-from rlfactory.config.peers.importer import Importer, Translation, flat
+from rlfactory.config.peers.importer import Translation, flat
 from rlfactory.config.peers.python_config import (
     Options,
     PlainSafeLoader,
@@ -28,19 +28,6 @@ from rlfactory.config.peers.python_config import (
 from rlfactory.config.problems import PlanError, Problem, closest
 
 Content = Mapping[str, Any]
-DDPO_MARKS = ("sample_num_steps", "train_learning_rate", "train_clip_range")
-"""Keys by which a file shows that it is for TRL's DDPOTrainer."""
-DDPO_DEFAULTS = {
-    "sample_num_batches_per_epoch": 2,
-    "sample_guidance_scale": 5.0,
-    "train_learning_rate": 3e-4,
-    "train_adv_clip_max": 5.0,
-    "num_epochs": 100,
-    "mixed_precision": "fp16",
-    "pretrained_model": "stable-diffusion-v1-5/stable-diffusion-v1-5",
-    "reward_fn": "aesthetic_score",
-    "prompt_fn": "simple_animals",
-}
 
 
 def kinds() -> str:
@@ -88,9 +75,10 @@ def _translated(file: Path, name: str, processes: int) -> Translation | None:
         return made
     text = file.read_text(encoding="utf-8")
     is_shell = file.suffix in (".sh", ".bash") or text.startswith("#!")
-    content = None if is_shell else _read(file, text)
-    if isinstance(content, dict):
-        return _of_keys(content, processes)
+    if not is_shell:
+        content = json.loads(text) if file.suffix == ".json" else yaml.load(text, PlainSafeLoader)
+        if isinstance(content, dict):
+            return _of_keys(content, processes)
     return _of_command(of_shell(text), processes)
 
 
@@ -134,8 +122,7 @@ def _of_command(options: Options, processes: int) -> Translation | None:
 def trainer_types() -> dict[str, str]:
     """Configurations and commands of TRL and ms-swift, and the options of `algo` for them."""
     trainers = libraries()["TRL"]["trainers"]
-    types = {kind: algo for algo, own in trainers.items() for kind in own["types"].split()}
-    return {**types, "DDPOConfig": "ddpo"}
+    return {kind: algo for algo, own in trainers.items() for kind in own["types"].split()}
 
 
 def _chosen(key: str, kind: str) -> str:
@@ -153,8 +140,7 @@ def trainer_of(content: Content) -> str | None:
     losses = content.get("loss_type")
     if {*computed.PAIR_LOSSES} & {*([losses] if isinstance(losses, str) else losses or [])}:
         return "dpo"
-    marks = {"ddpo": DDPO_MARKS} | {algo: own["marks"] for algo, own in trainers.items()}
-    return next((a for a, keys in marks.items() if any(key in content for key in keys)), None)
+    return next((a for a, own in trainers.items() if {*own["marks"]} & content.keys()), None)
 
 
 def of_trl(content: Content, processes: int, trainer: str | None = None) -> Translation:
@@ -170,7 +156,8 @@ def of_trl(content: Content, processes: int, trainer: str | None = None) -> Tran
 def _of_ddpo_config(content: Content, processes: int) -> Translation:
     """DDPOConfig: ddpo-pytorch's options, flattened with underscores."""
     dotted: dict[str, Any] = {}
-    for key, value in {**DDPO_DEFAULTS, **content}.items():
+    defaults = libraries()["TRL"]["trainers"]["ddpo"]["defaults"]
+    for key, value in {**defaults, **content}.items():
         parts = r"^(sample|train|pretrained|per_prompt_stat_tracking)_"
         dotted[re.sub(parts, r"\1.", key)] = value
     if not content.get("per_prompt_stat_tracking"):
@@ -235,11 +222,6 @@ def of_function(file: Path, name: str, processes: int) -> Translation:
     return made
 
 
-def _read(file: Path, text: str) -> Any:
-    """The content of a file by its suffix; ValueError if it is another."""
-    return json.loads(text) if file.suffix == ".json" else yaml.load(text, PlainSafeLoader)
-
-
 @cache
 def libraries() -> Mapping[str, Mapping[str, Any]]:
     """The data of each library, by its name."""
@@ -281,13 +263,12 @@ def translate(
     own = data.get("trainers", {}).get(trainer, {}).get("defaults", {})
     base = libraries()["TRL"]["trainers"].get(trainer, {}).get("defaults", {})
     given = {**base, **data.get("defaults", {}), **own, **given}
-    into = Translation(peer or library)
-    into.type(*data.get("words", "").split(), *([f"algo={trainer}"] if trainer else []))
     known = {**given, "library": library, "processes": processes}
-    made = Importer(into, given, known, vars(computed))
+    made = Translation(peer or library, given, known, vars(computed))
+    made.type(*data.get("words", "").split(), *([f"algo={trainer}"] if trainer else []))
     for row in data["rows"]:
         made.apply(row)
-    made.translate_rest([*data.get("names", [library]), into.peer], data.get("nothing", {}))
+    made.translate_rest([*data.get("names", [library]), made.peer], data.get("nothing", {}))
     for row in data.get("last", ()):
         made.apply(row)
-    return into
+    return made

@@ -16,7 +16,7 @@ A row may have:
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
@@ -31,6 +31,9 @@ SAME = ("seed", "group_size", "max_grad_norm")
 """Names that are the same here."""
 DEEPEST = 4
 """Dots of a key below which values are not flattened."""
+FOREMOST = ("experiment", "algo", "model", "recipe")
+LONGEST = 80
+"""Characters of a value without a counterpart that are shown."""
 Row = Mapping[str, Any]
 
 
@@ -45,23 +48,30 @@ def flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 
 @dataclass
 class Translation:
-    """What a configuration becomes.
+    """What a configuration becomes, while it is made and afterwards.
 
     Attributes:
         peer: the library that the file is for.
+        left: its options that are not yet understood.
+        given: all of them, with the library and the number of processes.
+        calls: functions of `computed.py`, by name.
         words: what to type, by key.
         notes: what differs though it was translated.
         dropped: keys without a counterpart, with their values and the reason.
     """
 
     peer: str
+    left: dict[str, Any] = field(default_factory=dict)
+    given: Mapping[str, Any] = field(default_factory=dict)
+    calls: Mapping[str, Any] = field(default_factory=dict)
     words: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     dropped: dict[str, tuple[Any, str]] = field(default_factory=dict)
 
-    def set(self, key: str, value: object) -> None:
-        """Set one of our keys."""
-        self.words[key] = f"{key}={value if isinstance(value, str) else typed_value(value)}"
+    def set(self, **values: object) -> None:
+        """Set our keys."""
+        for key, value in values.items():
+            self.type(f"{key}={value if isinstance(value, str) else typed_value(value)}")
 
     def type(self, *words: str) -> None:
         """Add words; of two of the same key the last one counts."""
@@ -89,23 +99,6 @@ class Translation:
                 shown = " ".join(typed_value(value).split())
                 lines.append(f"#   {key:<{width}} = {shown[:LONGEST]}  ({reason})")
         return "\n".join(lines)
-
-
-@dataclass
-class Importer:
-    """A translation that is being made.
-
-    Attributes:
-        into: receives the words.
-        left: the options that are not yet understood.
-        given: all of them, with the library and the number of processes.
-        calls: functions of `computed.py`, by name.
-    """
-
-    into: Translation
-    left: dict[str, Any]
-    given: Mapping[str, Any] = field(default_factory=dict)
-    calls: Mapping[str, "Callable[[Any, Importer], None]"] = field(default_factory=dict)
 
     def take(self, key: str, default: Any = None) -> Any:
         """The value of a key, which then counts as understood; `default` if it is not there."""
@@ -146,21 +139,21 @@ class Importer:
         if row.get("refuse"):
             self._refuse(row, key, value, choices)
         elif chosen is not None and chosen.startswith("!"):
-            self.into.drop(key, value, chosen[1:])
+            self.drop(key, value, chosen[1:])
         elif chosen is None and "other" in row:
-            self.into.drop(key, value, row["other"])
+            self.drop(key, value, row["other"])
         elif "ours" in row or "choices" in row:
             named = row_of(key, {**row, "choices": choices})
             found = candidates(named, typed_value(value), self.sizes())
-            self.into.type(*(self._filled(word) for word in next(iter(found), ())))
-        self.into.type(*map(self._filled, row.get("type", "").split()))
+            self.type(*(self._filled(word) for word in next(iter(found), ())))
+        self.type(*map(self._filled, row.get("type", "").split()))
         if "note" in row and chosen is None:
             shown = {**self.given, "value": value}
-            self.into.notes.append(self._filled(row["note"], shown))
+            self.notes.append(self._filled(row["note"], shown))
         if "untype" in row:
             self._take_back(row["untype"], row.get("drop"))
         elif "drop" in row and not (chosen and chosen.startswith("!")):
-            self.into.drop(key, value, row["drop"])
+            self.drop(key, value, row["drop"])
 
     def _refuse(self, row: Row, key: str, value: Any, choices: Mapping[str, str]) -> None:
         """The choice that a value is; PlanError where there is none, or none may be."""
@@ -172,19 +165,19 @@ class Importer:
         if chosen is None:
             message = f"is {str(value).lower()}; known are {', '.join(known)}"
             raise PlanError([Problem(key, message, "rlfactory list")])
-        self.into.type(*chosen.split())
+        self.type(*chosen.split())
 
     def _take_back(self, group: str, reason: str | None) -> None:
-        words = self.into.words
+        words = self.words
         if reason is not None:
-            self.into.drop(group, words[group].partition("=")[2], reason)
+            self.drop(group, words[group].partition("=")[2], reason)
         for key in [key for key in words if key.partition(".")[0] == group]:
             del words[key]
 
     def value(self, key: str) -> Any:
         """What is typed for one of our keys, or given for one of theirs."""
-        if key in self.into.words:
-            return self.into.words[key].partition("=")[2]
+        if key in self.words:
+            return self.words[key].partition("=")[2]
         return self.given.get(key)
 
     def _holds(self, key: str, wanted: Any) -> bool:
@@ -210,13 +203,11 @@ class Importer:
     def sizes(self) -> dict[str, Any]:
         """The numbers by which counts of other units are converted, as far as they are typed."""
         names = ("iterations", "epochs", "updates_per_iteration", "prompts_per_iteration")
-        typed = {
-            key: int(self.value(key)) for key in (*names, "group_size") if key in self.into.words
-        }
-        length = self.into.words.get("dynamics.length", "=0").partition("=")[2]
-        known: dict[str, Any] = {"epochs": 1, "updates_per_iteration": 1}
-        known["dynamics"] = {"length": int(length)} if length != "0" else {}
-        return known | {"processes": self.given.get("processes", 1)} | typed
+        typed = {key: int(self.value(key)) for key in (*names, "group_size") if key in self.words}
+        length = self.words.get("dynamics.length", "=0").partition("=")[2]
+        known = {"epochs": 1, "updates_per_iteration": 1}
+        known |= {"processes": self.given.get("processes", 1), **typed}
+        return {**known, "dynamics": {"length": int(length)} if length != "0" else {}}
 
     def translate_rest(self, peers: Sequence[str], nothing: Mapping[str, str]) -> None:
         """Translate what is left by the table of names, and list what has no counterpart."""
@@ -226,7 +217,7 @@ class Importer:
             if value == "" or value == {}:
                 continue
             if name in SAME and value is not None:
-                self.into.set(name, value)
+                self.set(**{name: value})
                 continue
             reason = nothing.get(key) or nothing.get(name)
             row = find(key, self.sizes(), *peers)
@@ -235,16 +226,11 @@ class Importer:
                     value = value[0]
                 found = candidates(row, typed_value(value), self.sizes())
                 if words := next((w for c in found if (w := filled(c, typed))), ()):
-                    self.into.type(*(w for w in words if not w.startswith("model=tiny_")))
+                    self.type(*(w for w in words if not w.startswith("model=tiny_")))
                     continue
                 reason = row.caveat or NONE
             if value is not None or reason is not None:
-                self.into.drop(key, value, reason or UNKNOWN)
-
-
-FOREMOST = ("experiment", "algo", "model", "recipe")
-LONGEST = 80
-"""Characters of a value without a counterpart that are shown."""
+                self.drop(key, value, reason or UNKNOWN)
 
 
 def _folded(words: list[str], width: int = 96) -> str:

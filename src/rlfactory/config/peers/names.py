@@ -11,9 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rlfactory.config.dotted_keys import value_at
 from rlfactory.config.problems import override_key
 from rlfactory.utils.data_files import read_yaml
+from rlfactory.utils.dotted_keys import value_at
 
 Words = tuple[str, ...]
 OTHER = re.compile(r"\{([a-z][\w.]*)\}")

@@ -5,14 +5,13 @@ those of the configuration and of the options that are not chosen.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from rlfactory.config.dotted_keys import leaves
 from rlfactory.config.options import options
 from rlfactory.config.peers.names import OTHER, Words, filled, find, nearest
 from rlfactory.config.peers.values import candidates, number, prompts
@@ -26,6 +25,7 @@ from rlfactory.config.problems import (
 )
 from rlfactory.config.schema.root import COMPONENTS
 from rlfactory.config.schema.signature import parameters_of
+from rlfactory.utils.dotted_keys import last_part, leaves
 
 Config = Mapping[str, Any]
 USUAL = ("random_contiguous", "flow_sde")
@@ -36,17 +36,6 @@ LIBRARIES = 3
 """Libraries that a message lists."""
 SHOWN = 6
 """Places of a key that a message lists."""
-
-
-@dataclass(frozen=True)
-class UnknownKey(Problem):
-    """A key that does not exist.
-
-    Attributes:
-        candidates: words that may take the place of the override, most fitting first.
-    """
-
-    candidates: tuple[Words, ...] = ()
 
 
 def explain_unknown(
@@ -68,45 +57,36 @@ def explain_unknown(
     if value is not None and below in parameters_of(config.get(group)):
         message = f"there is no such key; the class of {group} has it, and + adds it"
         return Problem(key, message, instead=(f"+{key}={value}",))
-    if below and (found := _options_with(group, below, places)):
+    if below and (found := _keys_of(group, places).get(below)):
         return _of_options(key, value, group, below, found, config)
-    name, present = key.rpartition(".")[2], dict(leaves(config))
-    if found := [leaf for leaf in present if leaf.rpartition(".")[2] == name]:
+    name, present = last_part(key), dict(leaves(config))
+    if found := [leaf for leaf in present if last_part(leaf) == name]:
         return _at(key, value, found)
     if (problem := unknown_key(key, known, at)).fix and _may_be(
-        value, known.get(_end(problem.fix))
+        value, known.get(last_part(problem.fix))
     ):
         return problem
     if (similar := _misspelt_option(key, places)) is not None:
         return similar
     for other in COMPONENTS:
-        keys = {own for path in options(other, places).values() for own in _keys(path, other)}
-        by_key = {own: _options_with(other, own, places) for own in keys if _end(own) == name}
-        if by_key:
-            nearest_key = max(sorted(by_key), key=lambda own: len(by_key[own]))
-            return _of_options(key, value, other, nearest_key, by_key[nearest_key], config)
+        having = _keys_of(other, places)
+        if same := sorted(own for own in having if last_part(own) == name):
+            most = max(same, key=lambda own: len(having[own]))
+            return _of_options(key, value, other, most, having[most], config)
     fitting = [leaf for leaf, given in present.items() if _may_be(value, given)]
-    if (guess := closest(name, {_end(leaf) for leaf in fitting}, MISSPELT)) is not None:
-        return _at(key, value, [leaf for leaf in fitting if _end(leaf) == guess])
+    if (guess := closest(name, {last_part(leaf) for leaf in fitting}, MISSPELT)) is not None:
+        return _at(key, value, [leaf for leaf in fitting if last_part(leaf) == guess])
     return _nowhere(key, at, known)
-
-
-def _end(key: str) -> str:
-    """The last part of a dotted key."""
-    return key.rpartition(".")[2]
 
 
 def _misspelt_option(key: str, places: Sequence[str]) -> Problem | None:
     """A key `GROUP.NAME` that is similar to one of options of the group that are not chosen."""
     group, _, name = key.partition(".")
-    if group not in COMPONENTS:
+    keys = _keys_of(group, places)
+    if (guess := closest(name, [own for own in keys if "." not in own], MISSPELT)) is None:
         return None
-    keys = {own for path in options(group, places).values() for own in _keys(path, group)}
-    if (guess := closest(name, {own for own in keys if "." not in own}, MISSPELT)) is None:
-        return None
-    found = ", ".join(_options_with(group, guess, places))
     message = f"there is no such key. Did you mean {group}.{guess}? {guess} is a key of"
-    return Problem(key, f"{message} {group}={found}")
+    return Problem(key, f"{message} {group}={', '.join(keys[guess])}")
 
 
 def _nowhere(key: str, at: str, known: Config) -> Problem:
@@ -123,7 +103,7 @@ def _nowhere(key: str, at: str, known: Config) -> Problem:
     return Problem(key, message, "rlfactory list")
 
 
-def peer_problem(key: str, value: str, config: Config) -> UnknownKey | None:
+def peer_problem(key: str, value: str, config: Config) -> Problem | None:
     """The problem of a name that other libraries use for another key; None if none does.
 
     Args:
@@ -146,10 +126,10 @@ def peer_problem(key: str, value: str, config: Config) -> UnknownKey | None:
     peers = ", ".join(row.peers[:LIBRARIES])
     message = f"there is no such key. {row.name} ({peers}) {meaning}{caveat}"
     whole = [words for words in found if not any(map(OTHER.search, words))]
-    return UnknownKey(key, message, instead=next(iter(whole), None), candidates=found)
+    return Problem(key, message, instead=next(iter(whole), None), candidates=found)
 
 
-def peer_name(key: str, value: str | None, config: Config) -> UnknownKey | None:
+def peer_name(key: str, value: str | None, config: Config) -> Problem | None:
     """A name of other libraries, below no other group than that of the key that it stands for."""
     problem = None if value is None else peer_problem(key, value, config)
     group = key.partition(".")[0]
@@ -176,7 +156,7 @@ def _of_options(
         known, words = prompts(value, config), words[:0]
     known = [words for words in known if key in map(override_key, words)]
     first = (f"{group}={usual[0]}", f"{group}.{name}={value}")
-    return UnknownKey(key, message, instead=first, candidates=(*known, *words))
+    return Problem(key, message, instead=first, candidates=(*known, *words))
 
 
 def _at(key: str, value: str | None, found: Sequence[str]) -> Problem:
@@ -187,7 +167,7 @@ def _at(key: str, value: str | None, found: Sequence[str]) -> Problem:
         return Problem(key, message, f"rlfactory explain {found[0]}", instead)
     more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     message = f"there is no such key. Did you mean one of {', '.join(found[:SHOWN])}{more}?"
-    return Problem(key, message, f"rlfactory explain {_end(found[0])}")
+    return Problem(key, message, f"rlfactory explain {last_part(found[0])}")
 
 
 def _may_be(typed: str | None, present: object) -> bool:
@@ -200,10 +180,13 @@ def _may_be(typed: str | None, present: object) -> bool:
     return typed == "null" or is_number == (number(typed) is not None)
 
 
-def _options_with(group: str, name: str, places: Sequence[str]) -> list[str]:
-    """The options of a group that have a key."""
-    files = options(group, places).items() if group in COMPONENTS else ()
-    return [option for option, path in files if name in _keys(path, group)]
+def _keys_of(group: str, places: Sequence[str]) -> dict[str, list[str]]:
+    """All keys of a group's options, each with the options that have it."""
+    found: dict[str, list[str]] = {}
+    for option, path in options(group, places).items() if group in COMPONENTS else ():
+        for key in sorted(_keys(path, group)):
+            found.setdefault(key, []).append(option)
+    return found
 
 
 @cache
@@ -240,7 +223,7 @@ def verified(
 
     def tried(problem: Problem) -> Problem:
         composed: list[Words] = []
-        for candidate in getattr(problem, "candidates", ()):
+        for candidate in problem.candidates:
             words = filled(candidate, overrides)
             if words is None or any(override_key(w) in chosen and w not in rest for w in words):
                 continue
@@ -249,4 +232,4 @@ def verified(
             composed += [words] if is_plan is not None else []
         return replace(problem, instead=composed[0] if composed else None)
 
-    return [tried(p) if getattr(p, "candidates", ()) else p for p in problems]
+    return [tried(p) if p.candidates else p for p in problems]

@@ -120,16 +120,9 @@ def loggers(value: str, config: Config) -> list[Words]:
     ]
 
 
-def updates_of_samples(value: str, config: Config) -> str:
-    """The updates of an iteration for a number of samples of each."""
-    samples = config["prompts_per_iteration"] * config.get("group_size", 1)
-    return f"{max(1, round(samples / (number(value) or samples)))}"
-
-
-def updates_of_prompts(value: str, config: Config) -> str:
-    """The updates of an iteration for a number of prompts of each."""
-    prompts = config["prompts_per_iteration"]
-    return f"{max(1, round(prompts / (number(value) or prompts)))}"
+def _updates(value: str, count: int) -> str:
+    """The updates of an iteration of `count` prompts or samples, for a number of them in each."""
+    return f"{max(1, round(count / (number(value) or count)))}"
 
 
 def share_of_run(value: str, config: Config) -> str | list[Words]:
@@ -160,7 +153,7 @@ def _per(value: str, of: int) -> str:
 
 _NAMED: tuple[Callable[[str, Config], str | list[Words]], ...] = (
     *(model, reward, prompts, prompt_function, dynamics, guidance, clip_pair, loggers, resume),
-    *(updates_of_samples, updates_of_prompts, share_of_run, share_of_length),
+    *(share_of_run, share_of_length),
 )
 CONVERSIONS: Mapping[str, Callable[[str, Config], str | list[Words]]] = {
     **{function.__name__: function for function in _NAMED},
@@ -179,6 +172,10 @@ CONVERSIONS: Mapping[str, Callable[[str, Config], str | list[Words]]] = {
     # how many of some frames are scored if each fourth one is
     "each_fourth": lambda v, _: f"{-(-int(v) // 4)}",
     "of_all_processes": lambda v, config: f"{int(v) * config['processes']}",
+    "updates_of_prompts": lambda v, config: _updates(v, config["prompts_per_iteration"]),
+    "updates_of_samples": lambda v, config: _updates(
+        v, config["prompts_per_iteration"] * config.get("group_size", 1)
+    ),
     "updates_of_group": lambda v, config: f"{max(1, config['group_size'] // int(v))}",
     # by the last part of a folder
     "prompt_set": lambda v, _: our_option("prompts", v.strip("'").rstrip("/").rpartition("/")[2]),

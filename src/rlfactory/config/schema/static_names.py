@@ -35,7 +35,7 @@ def find_definition(module_name: str, name: str) -> tuple[Module, ast.stmt]:
 def resolve_name(module: Module, name: str) -> tuple[Module, ast.stmt | None]:
     """The statement that defines a name, followed through imports as far as there is source."""
     for item in statements(module.tree.body):
-        if name in _defined(item):
+        if name in defined(item):
             return module, item
         if isinstance(item, ast.ImportFrom):
             for alias in item.names:
@@ -94,13 +94,15 @@ def absolute_module(module: Module, item: ast.ImportFrom) -> str:
     return ".".join([*kept, *([item.module] if item.module else [])])
 
 
-def _defined(item: ast.stmt) -> set[str]:
-    if isinstance(item, ast.ClassDef | ast.FunctionDef):
+def defined(item: ast.stmt) -> set[str]:
+    """The names that a statement gives a value, those that it imports aside."""
+    if isinstance(item, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         return {item.name}
     targets = item.targets if isinstance(item, ast.Assign) else []
     if isinstance(item, ast.AnnAssign):
         targets = [item.target]
-    return {target.id for target in targets if isinstance(target, ast.Name)}
+    names = (node for target in targets for node in ast.walk(target) if isinstance(node, ast.Name))
+    return {node.id for node in names if isinstance(node.ctx, ast.Store)}
 
 
 def _resolve_in(module_name: str, name: str, importer: Module) -> tuple[Module, ast.stmt | None]:

@@ -1,17 +1,23 @@
-"""Targets: which import paths a configuration may name, their defaults without importing them, and
-building objects from them.
+"""Targets: which import paths a configuration may name, their defaults and functions that a plan
+calls without importing them, and building objects from them.
 """
 
+import ast
 import importlib
 import inspect
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
 from rlfactory.config.problems import PlanError, Problem
-from rlfactory.config.schema.signature import constructor_parameters, parameters_of
-from rlfactory.config.schema.static_names import TargetError
+from rlfactory.config.schema.signature import (
+    constructor_parameters,
+    lineage,
+    parameters_of,
+    read_signature,
+)
+from rlfactory.config.schema.static_names import TargetError, find_definition, statements
 from rlfactory.utils.current_folder import trusted_packages
 from rlfactory.utils.errors import UserError
 from rlfactory.utils.live_objects import is_reference, resolve
@@ -36,6 +42,39 @@ ALLOWED_PACKAGES = (
 )
 
 _EXTRAS = {"bitsandbytes": "gpu"}
+
+
+RENAMED = {
+    "rlfactory.advantage": "rlfactory.algo.advantage",
+    "rlfactory.dynamics.window.Fixed": "rlfactory.dynamics.window.FixedSteps",
+    "rlfactory.reward.geneval_reward": "rlfactory.reward.geneval",
+}
+"""Import paths, or beginnings of import paths, that moved: old to new."""
+
+REMOVED = {
+    "rlfactory.hardware.deepspeed": (
+        "to resume this run, type its command again with hardware=fsdp2 and --force: checkpoints"
+        " load under any hardware"
+    )
+}
+"""Import paths, or beginnings of import paths, that are gone: what to use instead."""
+
+
+def new_path(target: str) -> str | None:
+    """Where a target that moved is now; None for one that did not move."""
+    old = _entry(target, RENAMED)
+    return None if old is None else RENAMED[old] + target.removeprefix(old)
+
+
+def removal_note(target: str) -> str | None:
+    """What to use instead of a target that was removed; None for any other."""
+    old = _entry(target, REMOVED)
+    return None if old is None else REMOVED[old]
+
+
+def _entry(target: str, table: Mapping[str, str]) -> str | None:
+    """The entry of a table that a target is or lies below."""
+    return next((old for old in table if f"{target}.".startswith(f"{old}.")), None)
 
 
 def where_to_get(target: str) -> str:
@@ -209,3 +248,58 @@ def _builds_on_another(defaults: object, group: str) -> bool:
         for name in (entry if isinstance(entry, Mapping) else [f"{group}/{entry}"])
     ]
     return any(n.partition("/")[0] == group and n != f"{group}/_self_" for n in names)
+
+
+def class_function(target: str, name: str, trust: Sequence[str] = ()) -> Callable[..., Any] | None:
+    """A static method of a component's class by its import path; None where it has none, or where
+    code from there may not run.
+
+    Importing the class's file would import torch, so the method may use builtins and what it
+    imports itself, without torch. Its first argument is a node's options; those that a subclass
+    doesn't take have the defaults of the class that the method stands in. An instance that was
+    handed over has checked its own.
+    """
+    if not is_reference(target):
+        return _compiled(target, name) if is_allowed(target, trust) else None
+    kind = resolve(target)
+    ancestors = kind.__mro__ if isinstance(kind, type) else ()
+    owner = next((k for k in ancestors if name in vars(k)), None)
+    if owner is None:
+        return None
+    return _completed(getattr(kind, name), f"{owner.__module__}.{owner.__qualname__}")
+
+
+@cache
+def _compiled(target: str, name: str) -> Callable[..., Any] | None:
+    module, _, kind = target.rpartition(".")
+    where, node = find_definition(module, kind)
+    if not isinstance(node, ast.ClassDef):
+        return None
+    for owner, ancestor in lineage(where, node):
+        for item in statements(ancestor.body):
+            if isinstance(item, ast.FunctionDef) and item.name == name:
+                return _completed(_function(item, owner.name), f"{owner.name}.{ancestor.name}")
+    return None
+
+
+def _completed(function: Callable[..., Any], owner: str) -> Callable[..., Any]:
+    """`function`, given the defaults of its class for the options that are missing."""
+    try:
+        parameters = read_signature(owner).parameters
+    except TargetError:  # a class of a notebook
+        return function
+    defaults = {name: p.plain_default for name, p in parameters.items()}
+    return lambda options, *others: function({**defaults, **options}, *others)
+
+
+def _function(node: ast.FunctionDef, module: str) -> Callable[..., Any]:
+    plain = ast.parse(ast.unparse(node)).body[0]
+    assert isinstance(plain, ast.FunctionDef)
+    plain.decorator_list, plain.returns = [], None
+    for argument in ast.walk(plain.args):
+        if isinstance(argument, ast.arg):
+            argument.annotation = None
+    values: dict[str, Any] = {"__name__": module}
+    exec(compile(ast.Module([plain], []), f"<{module}.{node.name}>", "exec"), values)  # noqa: S102
+    found: Callable[..., Any] = values[node.name]
+    return found

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
+from rlfactory.config.checks.rules import component_problems
 from rlfactory.config.overrides import compose
 from rlfactory.config.own_code import untrusted
 from rlfactory.config.problems import PlanError, Problem
-from rlfactory.config.schema_problems import component_problems
 from rlfactory.tools.serve.settings import ServeSettings, read_settings
 from rlfactory.utils.console import print_error, silence_notices
 from rlfactory.utils.errors import UserError

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import torch
 
-from rlfactory.config.compat import missing_keys, with_defaults
-from rlfactory.config.frozen_file import frozen_file_problems, read_frozen
+from rlfactory.config.frozen import frozen_file_problems, missing_keys, read_frozen, with_defaults
 from rlfactory.hardware.base import AllRanksError, Hardware, PeerLostError
 from rlfactory.hardware.environment import is_distributed
 from rlfactory.run.folder import RunFolder, RunFolderError, Status

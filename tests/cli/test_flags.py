@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rlfactory.cli import words
-from rlfactory.cli.words import flags_first, plain_words, refuse_config_files
+from rlfactory.cli import flags
+from rlfactory.cli.flags import flags_first, plain_words, refuse_config_files
 from rlfactory.config.problems import PlanError
 
 
@@ -118,15 +118,15 @@ def test_one_message_of_ours(refused: Refused, words: list[str], said: str, fix:
 
 @pytest.mark.parametrize("has_srun", [True, False])
 def test_slurm_is_asked_for_on_a_cluster(has_srun: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(words.shutil, "which", lambda _: "/srun" if has_srun else None)
-    monkeypatch.setattr(words, "_is_installed", lambda _: True)
-    found = [*words.plugin_problems(["hydra/launcher=submitit_slurm"])]
+    monkeypatch.setattr(flags.shutil, "which", lambda _: "/srun" if has_srun else None)
+    monkeypatch.setattr(flags, "_is_installed", lambda _: True)
+    found = [*flags.plugin_problems(["hydra/launcher=submitit_slurm"])]
     assert [p.fix for p in found] == ([] if has_srun else ["hydra/launcher=submitit_local"])
 
 
 def test_a_launcher_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(words, "_is_installed", lambda _: False)
-    (problem,) = words.plugin_problems(["hydra/launcher=submitit_slurm"])
+    monkeypatch.setattr(flags, "_is_installed", lambda _: False)
+    (problem,) = flags.plugin_problems(["hydra/launcher=submitit_slurm"])
     assert "pip install hydra-submitit-launcher" in problem.message
 
 

@@ -54,7 +54,7 @@ def plain_words(words: Sequence[str]) -> list[str]:
     rest = list(words[1:] if words[:1] == ["train"] else words)
     if rest and rest[0] in ("help", *COMMANDS) and rest[0] not in PLANNED:
         return rest
-    return _joined([_undashed(word) for word in rest])
+    return _joined(rest)
 
 
 def refuse_config_files(words: Sequence[str]) -> None:
@@ -69,21 +69,16 @@ def refuse_config_files(words: Sequence[str]) -> None:
             raise PlanError([Problem(word, message, f"rlfactory import {found[1]}")])
 
 
-def _undashed(word: str) -> str:
-    flag, equals, value = word.partition("=")
-    return f"{_key(flag)}={value}" if equals and _sets_key(flag) else word
-
-
 def _joined(words: Sequence[str]) -> list[str]:
-    """The words with `--key value` as `key=value`."""
+    """The words with `--key=value` and `--key value` as `key=value`."""
     joined: list[str] = []
     rest = list(words)
     while rest:
         word = rest.pop(0)
-        alone = _sets_key(word) and "=" not in word
-        if alone and rest and "=" not in rest[0] and not rest[0].startswith("-"):
-            word = f"{_key(word)}={rest.pop(0)}"
-        joined.append(word)
+        flag, equals, value = word.partition("=")
+        if _sets_key(flag) and not equals and rest and "=" not in rest[0] and rest[0][:1] != "-":
+            equals, value = "=", rest.pop(0)
+        joined.append(f"{_key(flag)}={value}" if equals and _sets_key(flag) else word)
     return joined
 
 

@@ -1,4 +1,4 @@
-"""Run folders of other versions, and those that somebody changed by hand."""
+"""Run folders of other versions, and those that are damaged or that somebody changed by hand."""
 
 import json
 import shutil
@@ -13,22 +13,26 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from rlfactory.config import compat
-from rlfactory.config.compat import (
-    RENAMED,
+from rlfactory.config import frozen as frozen_configs
+from rlfactory.config.diff import differences
+from rlfactory.config.frozen import (
     check_frozen,
+    frozen_file_problems,
     missing_keys,
-    new_path,
-    removal_note,
+    read_frozen,
+    try_frozen,
     upgrade,
     with_defaults,
     with_new_keys,
 )
-from rlfactory.config.diff import differences
 from rlfactory.config.overrides import override_frozen, plan_from_words
+from rlfactory.config.schema import targets
 from rlfactory.config.schema.signature import read_signature
+from rlfactory.config.schema.targets import RENAMED, new_path, removal_note
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.train.process.worker import read_config
+from rlfactory.utils.data_files import FileError
+from rlfactory.utils.dotted_keys import value_at
 
 DATA = Path(__file__).parents[1] / "data"
 OLD_RUN = DATA / "old_run"
@@ -86,7 +90,7 @@ def test_a_run_of_before_prompt_sets_can_be_evaluated_on_some(frozen: dict[str, 
     assert [*again.values["eval_rewards"]["parts"]] == ["incompressibility"]
     none = override_frozen(again.values, ["eval_sets.of=[]"])
     assert none.problems == []
-    assert none.values["eval_sets"] == compat.LATER_KEYS["eval_sets"]
+    assert none.values["eval_sets"] == frozen_configs.LATER_KEYS["eval_sets"]
     assert none.values["eval_rewards"]["parts"] == {}
 
 
@@ -158,9 +162,9 @@ def test_moved_targets_and_removed_keys(monkeypatch: pytest.MonkeyPatch) -> None
         "schedule": {"_target_": "rlfactory.dynamics.window.FixedLater"},
         "checkpoint": {"keep": 3, "no_longer": 1},
     }
-    monkeypatch.setattr(compat, "REMOVED_KEYS", ("checkpoint.no_longer", "guard.no_longer"))
+    monkeypatch.setattr(frozen_configs, "REMOVED_KEYS", ("checkpoint.no_longer", "guard.no_longer"))
     assert upgrade(old) == {
-        **compat.LATER_KEYS,
+        **frozen_configs.LATER_KEYS,
         "advantage": {"_target_": "rlfactory.algo.advantage.group.GroupAdvantage", "std": "group"},
         "eval_rewards": {"parts": {"g": {"_target_": "rlfactory.reward.geneval.GenEval"}}},
         "window": [{"_target_": "rlfactory.dynamics.window.FixedSteps"}],
@@ -173,7 +177,7 @@ def test_moved_targets_and_removed_keys(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_removed_target_says_what_to_use(
     frozen: dict[str, Any], monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str]
 ) -> None:
-    monkeypatch.setitem(compat.REMOVED, "rlfactory.hardware.engine", "use hardware=fsdp2")
+    monkeypatch.setitem(targets.REMOVED, "rlfactory.hardware.engine", "use hardware=fsdp2")
     frozen["hardware"]["_target_"] = target = "rlfactory.hardware.engine.Engine"
     (problem,) = check_frozen(frozen)
     assert str(problem) == f"hardware._target_: {target} was removed; use hardware=fsdp2"
@@ -235,3 +239,62 @@ def test_keys_that_came_later_are_no_difference_at_their_default(
     sound = {**sound, "hardware": {**sound["hardware"], "deterministic": True}}
     (found,) = differences(with_new_keys(frozen, sound), sound)
     assert found == ("hardware.deterministic", False, True)
+
+
+def _changed(frozen: dict[str, Any], key: str, value: object) -> dict[str, Any]:
+    copy = deepcopy(frozen)
+    *above, name = key.split(".")
+    (value_at(copy, ".".join(above)) if above else copy)[name] = value
+    return copy
+
+
+def test_what_this_version_wrote_has_no_problems(sound: dict[str, Any]) -> None:
+    assert frozen_file_problems(sound) == []
+
+
+def test_keys_of_other_versions_are_no_problem(sound: dict[str, Any]) -> None:
+    changed = _changed(_changed(sound, "checkpoint.later", 1), "later", {"a": 1})
+    assert frozen_file_problems(changed) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("iterations", float("inf")),
+        ("iterations", "many"),
+        ("seed", 2**63),
+        ("group_size", [3]),
+        ("evaluation", None),
+        ("evaluation.prompts", {}),
+        ("checkpoint.every", "x"),
+        ("learning_rate", 3),
+        ("algo.clip", "x"),
+        ("model", []),
+        ("eval_rewards.parts", {"a": {"_target_": "os.system"}}),
+    ],
+)
+def test_a_value_of_another_type_is_named(sound: dict[str, Any], key: str, value: object) -> None:
+    problems = frozen_file_problems(_changed(sound, key, value))
+    assert problems
+    assert any(problem.key.startswith(key) for problem in problems)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", "[]", "a: 1", "iterations: 3\nchoices: [a]", "iterations: 3\nchoices: {algo: 3}"],
+)
+def test_what_is_no_configuration_is_an_error(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    with pytest.raises(FileError, match=r"config.yaml: .*restore it from a copy"):
+        read_frozen(path)
+    assert try_frozen(path) is None
+
+
+@pytest.mark.parametrize("words", [["resume"], ["evaluate"], ["export", "--to", "x"], ["sync"]])
+def test_commands_say_it_and_exit(
+    refused: Callable[..., str], tmp_path: Path, words: list[str]
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_text("iterations: &a [*a]")
+    assert "more than 64 levels" in refused(words[0], "run", *words[1:])

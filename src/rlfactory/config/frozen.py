@@ -1,12 +1,15 @@
-"""Frozen configurations of other versions: moved targets, removed keys, missing keys, safety.
+"""The frozen configuration of a run folder, of this version or another: read with limits, upgraded,
+and checked by itself.
 
-A run folder keeps the `config.yaml` it began with. `upgrade` rewrites what this version has moved
-or removed, `with_defaults` adds keys that came later and change no result, and `check_frozen` says
-what can't be read or may not be imported. Readers call `upgrade` first.
+A run folder keeps the `config.yaml` it began with, which may be damaged, edited by hand, or
+somebody else's. What it may name and of which type each value is are checked before anything is
+built from it, as those of a command are. `upgrade` rewrites what this version has moved or
+removed, and `with_defaults` adds keys that came later and change no result.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -14,30 +17,19 @@ import yaml
 from rlfactory.config.diff import NO_EFFECT_ON_RESULTS
 from rlfactory.config.paths import packaged_folder
 from rlfactory.config.problems import Problem
-from rlfactory.config.schema.root import COMPONENTS, RootConfig
+from rlfactory.config.schema.root import COMPONENTS
 from rlfactory.config.schema.signature import parameters_of
-from rlfactory.config.schema.targets import is_allowed, trusted_by
+from rlfactory.config.schema.targets import is_allowed, new_path, removal_note, trusted_by
+from rlfactory.config.schema_problems import all_node_problems, missing_root_keys, root_problems
+from rlfactory.utils.data_files import FileError, mismatch, read_yaml
+from rlfactory.utils.dotted_keys import last_part, texts
 
 Config = Mapping[str, Any]
-RENAMED = {
-    "rlfactory.advantage": "rlfactory.algo.advantage",
-    "rlfactory.dynamics.window.Fixed": "rlfactory.dynamics.window.FixedSteps",
-    "rlfactory.reward.geneval_reward": "rlfactory.reward.geneval",
-}
-"""Import paths, or beginnings of import paths, that moved: old to new."""
-
-REMOVED = {
-    "rlfactory.hardware.deepspeed": (
-        "to resume this run, type its command again with hardware=fsdp2 and --force: checkpoints"
-        " load under any hardware"
-    )
-}
-"""Import paths, or beginnings of import paths, that are gone: what to use instead."""
-
+REMEDY = "restore it from a copy, or begin the run anew"
+CHOICES = "choices"
+LARGEST_SEED = 2**63 - 1
 REMOVED_KEYS = ("checkpoint.on_error", "checkpoint.patience")
 """Keys that changed no result and are gone; they are dropped from older configurations."""
-
-
 LATER_KEYS: Config = {
     "engine": {"_target_": "rlfactory.engine.own.Own"},
     "eval_sets": {"of": [], "parts": {}, "rewards": {}, "counts": {}},
@@ -57,6 +49,28 @@ FORMER_SNAPSHOT = (True, "auto")
 """The default of `checkpoint.snapshot` in older configurations, and the one of this version."""
 
 
+def read_frozen(path: Path) -> dict[str, Any]:
+    """The configuration in a file, upgraded to this version; not checked.
+
+    Raises:
+        FileNotFoundError: there is none.
+        FileError: it can't be read, or holds no configuration.
+    """
+    content = read_yaml(path, remedy=REMEDY)
+    if not isinstance(content, dict) or "iterations" not in content:
+        raise FileError(path, "holds no configuration", REMEDY)
+    if problem := mismatch(content.get(CHOICES) or {}, dict[str, str], CHOICES):
+        raise FileError(path, problem, REMEDY)
+    return upgrade(content)
+
+
+def try_frozen(path: Path) -> dict[str, Any] | None:
+    """As `read_frozen`; None where that raises, for what only looks for a run."""
+    with suppress(FileError, FileNotFoundError):
+        return read_frozen(path)
+    return None
+
+
 def upgrade(frozen: Config) -> dict[str, Any]:
     """A configuration with moved targets under their new paths, with the keys that came later and
     without removed keys.
@@ -74,18 +88,6 @@ def upgrade(frozen: Config) -> dict[str, Any]:
         length = dynamics.get("length") if isinstance(dynamics, dict) else None
         upgraded["algo"] = {**algo, "length": length}
     return upgraded
-
-
-def new_path(target: str) -> str | None:
-    """Where a target that moved is now; None for one that did not move."""
-    old = _entry(target, RENAMED)
-    return None if old is None else RENAMED[old] + target.removeprefix(old)
-
-
-def removal_note(target: str) -> str | None:
-    """What to use instead of a target that was removed; None for any other."""
-    old = _entry(target, REMOVED)
-    return None if old is None else REMOVED[old]
 
 
 def with_defaults(frozen: Config) -> dict[str, Any]:
@@ -127,8 +129,7 @@ def with_new_keys(frozen: Config, current: Config) -> dict[str, Any]:
 
 def missing_keys(frozen: Config) -> list[str]:
     """The keys that a configuration lacks, of those that change no result."""
-    missing = _missing_root_keys(frozen, RootConfig, "")
-    return [key for key in missing if key.split(".")[0] in NO_EFFECT_ON_RESULTS]
+    return [key for key in missing_root_keys(frozen) if key.split(".")[0] in NO_EFFECT_ON_RESULTS]
 
 
 def check_frozen(frozen: Config) -> list[Problem]:
@@ -137,16 +138,15 @@ def check_frozen(frozen: Config) -> list[Problem]:
     """
     trusted = trusted_by(frozen)
     refused = []
-    for key, target in _targets(frozen, ""):
+    for key, target in texts(frozen):
+        if last_part(key) != "_target_":
+            continue
         if note := removal_note(target):
             refused.append(Problem(key, f"{target} was removed; {note}"))
         elif not is_allowed(target, trusted):
             message = f"{target} lies outside the packages that may be named here"
             refused.append(Problem(key, message))
-    missing = [
-        *_missing_root_keys(with_defaults(frozen), RootConfig, ""),
-        *_missing_component_keys(frozen),
-    ]
+    missing = [*missing_root_keys(with_defaults(frozen)), *_missing_component_keys(frozen)]
     if not missing:
         return refused
     message = (
@@ -156,9 +156,17 @@ def check_frozen(frozen: Config) -> list[Problem]:
     return [*refused, Problem(missing[0], message)]
 
 
-def _entry(target: str, table: Mapping[str, str]) -> str | None:
-    """The entry of a table that a target is or lies below."""
-    return next((old for old in table if f"{target}.".startswith(f"{old}.")), None)
+def frozen_file_problems(frozen: Config) -> list[Problem]:
+    """The problems of an upgraded configuration: what it names, what it lacks, and values of a
+    wrong type. Keys that only other versions know are none.
+    """
+    if problems := check_frozen(frozen):
+        return problems
+    values = with_defaults(frozen)
+    problems = [*root_problems(values, may_have_others=True), *all_node_problems(frozen, {})]
+    if not problems and abs(values["seed"]) > LARGEST_SEED:
+        problems.append(Problem("seed", f"is {values['seed']}; allowed is at most {LARGEST_SEED}"))
+    return problems
 
 
 def _with_new_paths(value: Any) -> Any:
@@ -175,17 +183,6 @@ def _with_new_paths(value: Any) -> Any:
     }
 
 
-def _missing_root_keys(values: Config, schema: Any, prefix: str) -> Iterator[str]:
-    """The keys of a dataclass that a mapping lacks."""
-    for field in fields(schema):
-        key, inner = f"{prefix}{field.name}", values.get(field.name)
-        if field.name not in values:
-            yield key
-        elif isinstance(field.type, type) and is_dataclass(field.type):
-            below = inner if isinstance(inner, Mapping) else {}
-            yield from _missing_root_keys(below, field.type, f"{key}.")
-
-
 def _missing_component_keys(frozen: Config) -> Iterator[str]:
     """The components that a configuration lacks, and their missing keys without a default."""
     for group in COMPONENTS:
@@ -195,17 +192,6 @@ def _missing_component_keys(frozen: Config) -> Iterator[str]:
             continue
         needed = parameters_of(node)  # building the component reports a missing package
         yield from (f"{group}.{n}" for n, p in needed.items() if p.required and n not in node)
-
-
-def _targets(value: object, key: str) -> Iterator[tuple[str, str]]:
-    """Every import path in a configuration, with its key."""
-    pairs = enumerate(value) if isinstance(value, list) else ()
-    for name, inner in value.items() if isinstance(value, Mapping) else pairs:
-        below = f"{key}.{name}" if key else str(name)
-        if name == "_target_":
-            yield below, str(inner)
-        else:
-            yield from _targets(inner, below)
 
 
 def _merged(default: Any, given: Any) -> Any:

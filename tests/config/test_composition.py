@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rlfactory.config import _hydra
-from rlfactory.config._hydra import Composition, parse
+from rlfactory.config import _hydra, composition, paths
+from rlfactory.config._hydra import parse
+from rlfactory.config.composition import Composition
 from rlfactory.config.paths import packaged_folder
 
 
@@ -15,10 +16,11 @@ from rlfactory.config.paths import packaged_folder
 def merged(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The choices that are merged from now on, of which nothing was kept before."""
     made: list[list[str]] = []
-    merge = _hydra._merged
-    monkeypatch.setattr(_hydra, "_merged", lambda chosen: made.append([*chosen]) or merge(chosen))
-    Composition([])  # the first of a process is not kept
-    _hydra._cached_merge.cache_clear()
+    merge = composition.merged
+    monkeypatch.setattr(
+        composition, "merged", lambda chosen: made.append([*chosen]) or merge(chosen)
+    )
+    composition._cached_merge.cache_clear()
     made.clear()
     return made
 
@@ -38,7 +40,8 @@ def test_a_file_that_is_edited_is_read_again(
     merged: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(packaged_folder("conf"), tmp_path / "conf")
-    monkeypatch.setattr(_hydra, "packaged_folder", lambda name: tmp_path / name)
+    for module in (_hydra, paths):
+        monkeypatch.setattr(module, "packaged_folder", lambda name: tmp_path / name)
     assert Composition([]).values["seed"] == 0
     file = tmp_path / "conf" / "config.yaml"
     file.write_text(file.read_text().replace("\nseed: 0", "\nseed: 5"))

@@ -3,8 +3,7 @@
 import pytest
 
 from rlfactory.cli import app
-from rlfactory.cli.arguments import command_table
-from rlfactory.cli.help import show_help
+from rlfactory.cli.arguments import command_table, show_help
 from rlfactory.cli.run_commands import DECODING_KEYS, EVALUATION_KEYS
 from rlfactory.config.schema.root import GROUPS
 

@@ -1,10 +1,19 @@
-"""Paths in a configuration."""
+"""Values by their dotted keys, and paths in a configuration."""
 
 from pathlib import Path
 
 import pytest
 
-from rlfactory.utils.path_keys import path_values, with_absolute_paths
+from rlfactory.utils.dotted_keys import (
+    leaves,
+    path_values,
+    texts,
+    value_at,
+    with_absolute_paths,
+    with_values,
+)
+
+CONFIG = {"seed": None, "algo": {"_target_": "a.B", "beta": 0.1, "terms": {}}}
 
 
 def test_paths_become_absolute_and_all_else_stays(
@@ -40,3 +49,27 @@ def test_shipped_models_and_live_objects_stay(
         "model.path": "zoo:tiny_sd3",
         "reward.function": "object:reward",
     }
+
+
+def test_a_value_is_found_and_a_missing_one_is_told_from_null() -> None:
+    assert value_at(CONFIG, "algo.beta") == 0.1
+    assert value_at(CONFIG, "seed", "missing") is None
+    assert value_at(CONFIG, "seed.more", "missing") == "missing"
+    assert value_at(CONFIG, "algo.gamma", "missing") == "missing"
+
+
+def test_leaves_are_values_without_keys_of_their_own() -> None:
+    assert [*leaves(CONFIG)] == [("seed", None), ("algo.beta", 0.1)]
+
+
+def test_every_text_is_found_with_its_key() -> None:
+    nest = {"a": {"_target_": "x", "list": ["y", {"z": "w"}, 3]}, "b": None}
+    assert [*texts(nest)] == [("a._target_", "x"), ("a.list.0", "y"), ("a.list.1.z", "w")]
+    assert [*texts("alone")] == [("", "alone")]
+
+
+def test_changes_leave_the_rest_alone() -> None:
+    old = {"a": {"b": 1, "c": 2}, "d": 3}
+    assert with_values(old, {"a.b": 5}) == {"a": {"b": 5, "c": 2}, "d": 3}
+    assert with_values(old, {"a": {"b": 5}, "e.f": 1})["e"] == {"f": 1}
+    assert old == {"a": {"b": 1, "c": 2}, "d": 3}
