@@ -1,5 +1,6 @@
-"""Runs that are stopped by a signal at a named moment, each attempt a process forked off this one,
-which is itself forked off `warm_process`; it prints one JSON object an attempt. Not a test by itself.
+"""Runs that are stopped by a signal at a named moment, each attempt a process forked off this one.
+
+It runs in a process of `warm_process`, and prints one JSON object an attempt. Not a test by itself.
 """
 
 import json

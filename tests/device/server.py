@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import iteration  # before torch: it brings the device
-import faulty.warm  # noqa: F401  (before all else)
+from faulty import warm  # noqa: F401  (imported once, for all jobs)
 from pretended.ledger import LEDGER
 from pretended.tensor import PretendedDevice
 
