@@ -48,23 +48,29 @@ ABOUT = [
 
 
 def build_pipeline(
-    folder: Path, seed: int, words: Sequence[str] | None = None, width: int = WIDTH
+    folder: Path,
+    seed: int,
+    words: Sequence[str] | None = None,
+    width: int = WIDTH,
+    text_width: int = WIDTH,
+    patch: int = 1,
 ) -> StableDiffusion3Pipeline:
     """The untrained pipeline: Stable Diffusion 3's own classes, all of them small.
 
-    `words` are those that it knows, None for the grammar's; `width` is the transformer's.
+    `words` are those that it knows, None for the grammar's; `width` is the transformer's,
+    `text_width` T5's and that of both CLIPs together, `patch` a token's edge in latents.
     """
     torch.manual_seed(seed)
     clip, t5 = clip_tokenizer(folder, words), t5_tokenizer(words)
     transformer = SD3Transformer2DModel(
         sample_size=8,
-        patch_size=1,
+        patch_size=patch,
         in_channels=16,
         out_channels=16,
         num_layers=4,
         attention_head_dim=32,
         num_attention_heads=width // 32,
-        joint_attention_dim=WIDTH,
+        joint_attention_dim=text_width,
         caption_projection_dim=width,
         pooled_projection_dim=2 * 64,
         pos_embed_max_size=16,
@@ -75,11 +81,11 @@ def build_pipeline(
         transformer=transformer,
         scheduler=FlowMatchEulerDiscreteScheduler(shift=SHIFT),
         vae=vae,
-        text_encoder=clip_encoder(clip),
+        text_encoder=clip_encoder(clip, text_width // 2),
         tokenizer=clip,
-        text_encoder_2=clip_encoder(clip),
+        text_encoder_2=clip_encoder(clip, text_width // 2),
         tokenizer_2=clip,
-        text_encoder_3=t5_encoder(t5),
+        text_encoder_3=t5_encoder(t5, text_width),
         tokenizer_3=t5,
     )
 
