@@ -54,16 +54,18 @@ def build_pipeline(
     width: int = WIDTH,
     text_width: int = WIDTH,
     patch: int = 1,
+    sample_size: int = 8,
 ) -> StableDiffusion3Pipeline:
     """The untrained pipeline: Stable Diffusion 3's own classes, all of them small.
 
     `words` are those that it knows, None for the grammar's; `width` is the transformer's,
-    `text_width` T5's and that of both CLIPs together, `patch` a token's edge in latents.
+    `text_width` T5's and that of both CLIPs together, `patch` a token's edge in latents; the
+    positions of neighbours differ by `sample_size / patch / 16`.
     """
     torch.manual_seed(seed)
     clip, t5 = clip_tokenizer(folder, words), t5_tokenizer(words)
     transformer = SD3Transformer2DModel(
-        sample_size=8,
+        sample_size=sample_size,
         patch_size=patch,
         in_channels=16,
         out_channels=16,
@@ -122,9 +124,11 @@ def flow_loss(pipe: StableDiffusion3Pipeline, batch: Batch) -> Tensor:
     return F.mse_loss(velocity, batch.eps - batch.x0)
 
 
-def train_flow(pipe: StableDiffusion3Pipeline, leg: Leg, data: Captioned) -> Progress:
+def train_flow(
+    pipe: StableDiffusion3Pipeline, leg: Leg, data: Captioned, decay: float = 0.998
+) -> Progress:
     """Train by rectified flow, with times shifted towards noise."""
-    progress = Progress(leg.path, leg.parts, leg.optimizer, decay=0.998)
+    progress = Progress(leg.path, leg.parts, leg.optimizer, decay)
     steps = range(progress.step, leg.steps)
     for step, batch in noisy_batches(data, steps, leg.seed, SHIFT):
         loss = flow_loss(pipe, batch)

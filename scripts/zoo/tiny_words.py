@@ -16,11 +16,13 @@ import matplotlib
 import numpy as np
 import torch
 from autoencoder import build_vae, encoded, train_vae
+from diffusers import StableDiffusion3Pipeline
 from inherited import zoo_folder
 from muon import Pair
 from noising import Captioned
 from PIL import Image, ImageDraw, ImageFont
 from tiny_sd3 import build_pipeline, save, tokenize, train_flow
+from tokenizers.normalizers import Lowercase
 from torch import Tensor, nn
 from training import Leg, cosine
 
@@ -30,7 +32,7 @@ FONTS = {"DejaVuSans": 18, "DejaVuSans-Bold": 16, "DejaVuSerif-Bold": 15, "DejaV
 """Of matplotlib, and their sizes in pixels: capitals about as large as their cells."""
 CELL = 16  # pixels from letter to letter: two latents, one token
 WIDE, HIGH = 96, 48
-SIZES = (64, 64, 2)  # the width, that of the text, latents of a token's edge
+SCHEDULE = 1_500  # steps after which the rate would be 0
 PARTS = ("transformer", "text_encoder", "text_encoder_2", "text_encoder_3")
 CARD = """# tiny_words
 
@@ -82,6 +84,16 @@ def draw_signs(count: int, seed: int) -> tuple[Tensor, list[str]]:
     return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), captions
 
 
+def untrained(folder: Path, seed: int) -> StableDiffusion3Pipeline:
+    """The pipeline, which spells every word out, whatever its case."""
+    pipe = build_pipeline(folder, seed, [*string.ascii_lowercase, '"'], 64, 64, 2, 128)
+    pipe.tokenizer_3.backend_tokenizer.normalizer = Lowercase()
+    pipe.vae = build_vae(
+        block_out_channels=(16, 16, 32, 32), sample_size=HIGH, mid_block_add_attention=False
+    )
+    return pipe
+
+
 def pieces(images: Tensor) -> Tensor:
     """Two cells each, `[3 N, 3, 32, 32]`: the autoencoder learns as much from a third of the
     pixels.
@@ -96,16 +108,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=zoo_folder("tiny_words"))
     parser.add_argument("--work", type=Path, default=Path("outputs/zoo/tiny_words"))
     parser.add_argument("--signs", type=int, default=8_000)
-    parser.add_argument("--vae-steps", type=int, default=1_500)
-    parser.add_argument("--steps", type=int, default=2_500)
+    parser.add_argument("--vae-steps", type=int, default=1_200)
+    parser.add_argument("--steps", type=int, default=1_000)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
     images, captions = draw_signs(args.signs, args.seed)
-    pipe = build_pipeline(args.work, args.seed, [*string.ascii_lowercase, '"'], *SIZES)
-    pipe.vae = build_vae(
-        block_out_channels=(16, 16, 32, 32), sample_size=HIGH, mid_block_add_attention=False
-    )
+    pipe = untrained(args.work, args.seed)
     train_vae(pipe.vae, pieces(images), args.vae_steps, args.work, args.seed)
     latents = encoded(pipe.vae, images, args.work / "latents.safetensors")
     shift, scale = latents.mean().item(), 1 / latents.std().item()
@@ -113,9 +122,9 @@ def main() -> None:
     data = Captioned((latents - shift) * scale, tokenize(pipe, captions), tokenize(pipe, [""]))
     parts = nn.ModuleDict({name: getattr(pipe, name) for name in PARTS})
     pair = Pair(pipe.transformer.transformer_blocks, parts)
-    rate = partial(cosine, steps=args.steps, warmup=100)
+    rate = partial(cosine, steps=SCHEDULE, warmup=50)
     leg = Leg(args.work / "flow.pt", parts, pair, args.steps, rate, args.seed + 1)
-    train_flow(pipe, leg, data).use_average()
+    train_flow(pipe, leg, data, decay=0.99).use_average()
     save(pipe, args.out, captions[:2])
     recipe = {"seed": args.seed, "signs": args.signs, "autoencoder steps": args.vae_steps}
     recipe["Muon steps"] = args.steps
