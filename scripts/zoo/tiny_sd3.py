@@ -48,31 +48,23 @@ ABOUT = [
 
 
 def build_pipeline(
-    folder: Path,
-    seed: int,
-    words: Sequence[str] | None = None,
-    width: int = WIDTH,
-    text_width: int = WIDTH,
-    patch: int = 1,
-    sample_size: int = 8,
+    folder: Path, seed: int, words: Sequence[str] | None = None, width: int = WIDTH
 ) -> StableDiffusion3Pipeline:
     """The untrained pipeline: Stable Diffusion 3's own classes, all of them small.
 
-    `words` are those that it knows, None for the grammar's; `width` is the transformer's,
-    `text_width` T5's and that of both CLIPs together, `patch` a token's edge in latents; the
-    positions of neighbours differ by `sample_size / patch / 16`.
+    `words` are those that it knows, None for the grammar's; `width` is the transformer's.
     """
     torch.manual_seed(seed)
     clip, t5 = clip_tokenizer(folder, words), t5_tokenizer(words)
     transformer = SD3Transformer2DModel(
-        sample_size=sample_size,
-        patch_size=patch,
+        sample_size=8,
+        patch_size=1,
         in_channels=16,
         out_channels=16,
         num_layers=4,
         attention_head_dim=32,
         num_attention_heads=width // 32,
-        joint_attention_dim=text_width,
+        joint_attention_dim=WIDTH,
         caption_projection_dim=width,
         pooled_projection_dim=2 * 64,
         pos_embed_max_size=16,
@@ -83,11 +75,11 @@ def build_pipeline(
         transformer=transformer,
         scheduler=FlowMatchEulerDiscreteScheduler(shift=SHIFT),
         vae=vae,
-        text_encoder=clip_encoder(clip, text_width // 2),
+        text_encoder=clip_encoder(clip),
         tokenizer=clip,
-        text_encoder_2=clip_encoder(clip, text_width // 2),
+        text_encoder_2=clip_encoder(clip),
         tokenizer_2=clip,
-        text_encoder_3=t5_encoder(t5, text_width),
+        text_encoder_3=t5_encoder(t5),
         tokenizer_3=t5,
     )
 
@@ -124,11 +116,9 @@ def flow_loss(pipe: StableDiffusion3Pipeline, batch: Batch) -> Tensor:
     return F.mse_loss(velocity, batch.eps - batch.x0)
 
 
-def train_flow(
-    pipe: StableDiffusion3Pipeline, leg: Leg, data: Captioned, decay: float = 0.998
-) -> Progress:
+def train_flow(pipe: StableDiffusion3Pipeline, leg: Leg, data: Captioned) -> Progress:
     """Train by rectified flow, with times shifted towards noise."""
-    progress = Progress(leg.path, leg.parts, leg.optimizer, decay)
+    progress = Progress(leg.path, leg.parts, leg.optimizer, decay=0.998)
     steps = range(progress.step, leg.steps)
     for step, batch in noisy_batches(data, steps, leg.seed, SHIFT):
         loss = flow_loss(pipe, batch)
