@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch._utils import (
+    _flatten_dense_tensors,
+    _take_tensors,
+    _unflatten_dense_tensors,
+)
 
 from rlfactory.hardware.base import AllRanksError, HardwareError, PeerLostError
 from rlfactory.hardware.environment import AUTO, ProcessInfo, process_info
 from rlfactory.hardware.local import Local
-from rlfactory.hardware.sum_gradients import sum_gradients
 from rlfactory.utils.types import Faults, GPUName, NonNegativeInt, Positive, PositiveInt
 
 if TYPE_CHECKING:
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+BUCKET = 25 * 2**20
+"""Bytes of gradients that travel in one all-reduce."""
 _NO_BYTES = torch.empty(0, dtype=torch.uint8)
 
 
@@ -303,3 +309,29 @@ def _communicating(problem: str = "another process does not answer any more") ->
 
 def _as_tensor(content: bytes) -> Tensor:
     return torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else _NO_BYTES
+
+
+def sum_gradients(parameters: Sequence[nn.Parameter], bucket: int = BUCKET) -> None:
+    """Replace `parameter.grad` by the sum over all ranks, `bucket` bytes at a time.
+
+    A parameter without a gradient in any rank stays without; one that has none only in this rank,
+    as when it has no samples of a minibatch, gets one.
+    """
+    has_gradient = torch.tensor([p.grad is not None for p in parameters], dtype=torch.uint8)
+    # ranks must agree on what they send before they send it
+    dist.all_reduce(has_gradient, dist.ReduceOp.MAX)
+    trained = [p for p, has in zip(parameters, has_gradient.tolist(), strict=True) if has]
+    for parameter in trained:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    pending = []
+    # all are under way before the first is waited for
+    for group in _take_tensors([p.grad for p in trained], bucket):  # type: ignore[no-untyped-call]
+        flat: Tensor = _flatten_dense_tensors(group)  # type: ignore[no-untyped-call]
+        pending.append((group, flat, dist.all_reduce(flat, async_op=True)))
+    for group, flat, work in pending:
+        assert work is not None
+        work.wait()
+        totals = _unflatten_dense_tensors(flat, group)  # type: ignore[no-untyped-call]
+        for gradient, total in zip(group, totals, strict=True):
+            gradient.copy_(total)
