@@ -14,11 +14,17 @@ from transformers import DynamicCache, PretrainedConfig, PreTrainedModel
 
 from rlfactory.dynamics.token import Token
 from rlfactory.model.export_state import with_prefix, with_values
-from rlfactory.model.lm.attention import RecomputedLayers, attention_mask, masks_by_layers
+from rlfactory.model.lm.attention import (
+    RecomputedLayers,
+    attention_mask,
+    can_continue,
+    keep_rows,
+    masks_by_layers,
+    preallocated_cache,
+)
 from rlfactory.model.lm.critic import Shape, Start, ValueHead, ValueModel, save_critic
 from rlfactory.model.lm.generate import decode, positions_of
 from rlfactory.model.lm.gpt2_step import GPT2Step
-from rlfactory.model.lm.kv_cache import can_continue, keep_rows, preallocated_cache
 from rlfactory.model.lm.loading import begins_with_end, context_of, end_ids, load_language_model
 from rlfactory.model.lm.logits import Work, finished, in_chunks
 from rlfactory.model.lm.prompt_format import PromptFormat, TextRole

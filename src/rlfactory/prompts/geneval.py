@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlfactory.prompts.base import Prompt, Prompts
-from rlfactory.prompts.ops.geneval_metadata import COLORS, OBJECTS, RELATIONS
+from rlfactory.prompts.ops.prompt_features import COLORS, OBJECTS, RELATIONS
 from rlfactory.prompts.ops.scenes import CATEGORIES, Category, is_held_out, with_article
 from rlfactory.utils.types import NonNegative
 

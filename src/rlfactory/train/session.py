@@ -20,13 +20,12 @@ from rlfactory.run.metrics import MetricsLog, read
 from rlfactory.run.progress import Progress
 from rlfactory.run.scores import Scores
 from rlfactory.train.build import Config, build, build_hardware, build_logger, training_budget
-from rlfactory.train.checkpointing.manager import CheckpointManager
 from rlfactory.train.checkpointing.resume_point import (
     ResumePoint,
     find_resume_point,
     rewind_run_folder,
 )
-from rlfactory.train.checkpointing.savepoint import CheckpointSchedule, Savepoint
+from rlfactory.train.checkpointing.savepoint import CheckpointManager, CheckpointSchedule, Savepoint
 from rlfactory.train.components import Metrics, ProgressListener
 from rlfactory.train.evaluation.build import build_evaluator
 from rlfactory.train.evaluation.schedule import EvaluationReporter, EvaluationSchedule

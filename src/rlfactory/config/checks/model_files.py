@@ -35,13 +35,13 @@ from rlfactory.model.pipelines.local_models import (
     snapshot,
     takes_guidance,
 )
-from rlfactory.model.pipelines.packaged import PACKAGED, packaged_folder
 from rlfactory.model.pipelines.pipeline_parts import pipeline_fault
 from rlfactory.model.pipelines.scheduler_config import (
     flow_scheduler_fault,
     noise_scheduler_fault,
     scheduler_of,
 )
+from rlfactory.model.pipelines.shipped import PACKAGED, packaged_folder
 from rlfactory.utils.live_objects import is_reference
 
 
