@@ -186,7 +186,7 @@ def test_together_they_are_one_affine_map():
         )
 
 
-PUBLISHED = json.loads((Path(__file__).parents[1] / "published" / "imagereward.json").read_text())
+PUBLISHED = json.loads((Path(__file__).parent / "published" / "imagereward.json").read_text())
 """Names and shapes of ImageReward.pt: BLIP-large of pictures, BERT-base with cross-attention to
 pictures, and the head; worked out from the published configuration. 446,666,465 numbers, of 4 bytes
 each: the published file has 1.79 GB.

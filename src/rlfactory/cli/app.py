@@ -152,7 +152,8 @@ def start(plan: "Plan", typed: Sequence[str]) -> int:
     """
     from rlfactory.cli.new_run import create_run
     from rlfactory.cli.resume import existing_config, replaces, resume_run, unfinished_run
-    from rlfactory.train.process.launch import RunArguments, require_possible, run_or_launch
+    from rlfactory.train.process.launch import require_possible, run_or_launch
+    from rlfactory.train.process.run_arguments import RunArguments
     from rlfactory.utils.console import silence_notices
 
     if is_non_main(plan.config["hardware"]):

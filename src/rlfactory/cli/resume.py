@@ -124,7 +124,8 @@ def require_unlocked(path: Path, take_over: bool) -> None:
 
 def resume_run(plan: Plan, frozen: Config, force: bool, take_over: bool = False) -> int:
     """Resume the run in a plan's folder; with `force`, under the plan's configuration."""
-    from rlfactory.train.process.launch import RunArguments, run_or_launch
+    from rlfactory.train.process.launch import run_or_launch
+    from rlfactory.train.process.run_arguments import RunArguments
 
     folder = RunFolder(plan.run_dir)
     require_unlocked(plan.run_dir, take_over)

@@ -23,8 +23,6 @@ from torch.distributed.fsdp import (
 )
 from torch.distributed.tensor import DTensor
 
-from rlfactory.hardware.distributed import sum_gradients
-
 REPLICATE, SHARD = "replicate", "shard"
 """The dimensions of the mesh: copies of the network, and the ranks that share one."""
 
@@ -149,13 +147,18 @@ class FSDPParameters:
             module.set_reshard_after_forward(module is not self._network, recurse=False)
         self._is_unsharded = False
 
+    @staticmethod
+    def replicated(parameters: Sequence[nn.Parameter]) -> list[nn.Parameter]:
+        """Those that are in full in every rank."""
+        return [parameter for parameter in parameters if not isinstance(parameter, DTensor)]
+
     def clip(
         self,
         parameters: Sequence[nn.Parameter],
         limit: float,
         unscale: Callable[[Tensor], tuple[Tensor, Tensor]],
     ) -> Tensor:
-        """Sum the gradients of replicated parameters, and clip all by their global norm.
+        """Clip the gradients by their global norm, of sums over all ranks.
 
         FSDP has summed the gradients of sharded parameters in the backward pass.
 
@@ -167,9 +170,7 @@ class FSDPParameters:
         Returns:
             The norm before clipping, the same in all ranks. Nothing waits for the device here.
         """
-        replicated = [p for p in parameters if not isinstance(p, DTensor)]
-        sum_gradients(replicated)
-        own = [p.grad for p in replicated if p.grad is not None]
+        own = [p.grad for p in self.replicated(parameters) if p.grad is not None]
         shards = [self.local(p.grad) for p in self._sharded.values() if p.grad is not None]
         square = self._square_of_norm(shards)
         dist.all_reduce(square)

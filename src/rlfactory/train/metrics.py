@@ -120,19 +120,12 @@ class MetricAccumulator:
 
 def _read(scalars: Mapping[str, Tensor]) -> dict[str, float]:
     """The values of scalar tensors, with one wait for each device that they are on."""
-    by_device: dict[torch.device, list[str]] = defaultdict(list)
-    for name, scalar in scalars.items():
-        by_device[scalar.device].append(name)
-    found = {
-        name: value
-        for names in by_device.values()
-        for name, value in zip(
-            # exact: float64 holds every float32 and float64
-            names,
-            torch.stack([scalars[name].double() for name in names]).tolist(),
-            strict=True,
-        )
-    }
+    found = dict[str, float]()
+    for device in {scalar.device for scalar in scalars.values()}:
+        names = [name for name, scalar in scalars.items() if scalar.device == device]
+        # exact: float64 holds every float32 and float64
+        values = torch.stack([scalars[name].double() for name in names]).tolist()
+        found |= zip(names, values, strict=True)
     return {name: found[name] for name in scalars}
 
 

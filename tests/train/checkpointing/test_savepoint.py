@@ -14,7 +14,7 @@ from rlfactory.run.checkpoint import save as save_module
 from rlfactory.run.checkpoint.find import Best, newest
 from rlfactory.run.disk_errors import DiskError
 from rlfactory.run.folder import RunFolder, RunFolderError
-from rlfactory.train.checkpointing import manager as module
+from rlfactory.train.checkpointing import savepoint as module
 from rlfactory.train.checkpointing.savepoint import (
     BackgroundWriter,
     CheckpointManager,

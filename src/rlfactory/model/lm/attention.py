@@ -1,5 +1,6 @@
-"""Attention in transformers' language models: masks, a preallocated KV cache, recomputed layers."""
+"""Passes of transformers' language models: masks, a preallocated KV cache, recomputed layers."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -8,7 +9,11 @@ from transformers import DynamicCache, PretrainedConfig
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from rlfactory.model.lm.generate import positions_of
+from rlfactory.model.lm.shared_prompts import Shared, shared_prompts
+from rlfactory.rollout import Tokens
 from rlfactory.utils.errors import ModelError
+from rlfactory.utils.pytree import to_device
 
 
 def attention_mask(mask: Tensor, queries: int, *, by_layers: bool) -> Tensor:
@@ -40,6 +45,73 @@ def masks_by_layers(config: PretrainedConfig) -> bool:
     layers = DynamicCache(config=config).layers
     is_plain = all(type(layer) is DynamicLayer for layer in layers)
     return config._attn_implementation != "sdpa" or not is_plain
+
+
+def response_states(
+    network: Callable[..., Tensor],
+    tokens: Tokens,
+    config: PretrainedConfig,
+    *,
+    by_layers: bool,
+    shares_prompts: bool,
+) -> Tensor:
+    """Of what a network computes for each token, the part `[B, G, ...]` before responses.
+
+    Args:
+        network: called with ids, mask, positions and perhaps a cache.
+        config: the network's.
+        by_layers: see `masks_by_layers`.
+        shares_prompts: whether equal prompts are read once, where that saves enough.
+    """
+    width, length = tokens.prompt.shape[1], tokens.mask.shape[1]
+    if shares_prompts and len(tokens.mask) > 1:
+        shared = shared_prompts(tokens.prompt_keys, width, length)
+        if shared is not None:
+            return _states_after_shared(
+                network, tokens, shared, DynamicCache(config=config), by_layers
+            )
+    # no token follows the last one, so it is not read
+    ids = torch.cat([tokens.prompt, tokens.response[:, :-1]], dim=1)
+    mask = torch.cat([tokens.prompt_mask, tokens.mask[:, :-1]], dim=1)
+    return network(ids, *_left_padding(tokens, mask, by_layers))[:, width - 1 :]
+
+
+def _left_padding(
+    tokens: Tokens, mask: Tensor, by_layers: bool
+) -> tuple[Tensor | None, Tensor | None]:
+    """The attention mask and positions of whole rows of which `mask` marks real tokens.
+
+    Causal attention never sees the padding on the right. That on the left needs a mask, with which
+    torch has no flash attention; without any, both are None.
+    """
+    if not tokens.prompts_are_padded:
+        return None, None
+    return attention_mask(mask, mask.shape[1], by_layers=by_layers), positions_of(mask)
+
+
+def _states_after_shared(
+    network: Callable[..., Tensor],
+    tokens: Tokens,
+    shared: Shared,
+    cache: DynamicCache,
+    by_layers: bool,
+) -> Tensor:
+    """The same, by a pass over distinct prompts and one over responses, which continues it.
+
+    The gradient of a prompt's keys and values is the sum over its responses.
+    """
+    first, number = (to_device(rows, tokens.prompt.device) for rows in shared)
+    prompt, width = tokens.prompt[first], tokens.prompt.shape[1]
+    padding = _left_padding(tokens, tokens.prompt_mask[first], by_layers)
+    before = network(prompt, *padding, cache)[:, -1:][number]
+    if tokens.mask.shape[1] == 1:
+        return before
+    # by indexing, whose backward pass adds up in one order also on CUDA
+    cache.batch_select_indices(number)
+    mask = torch.cat([tokens.prompt_mask, tokens.mask[:, :-1]], dim=1)
+    ids, positions = tokens.response[:, :-1], positions_of(mask)[:, width:]
+    attention = attention_mask(mask, ids.shape[1], by_layers=by_layers)
+    return torch.cat([before, network(ids, attention, positions, cache)], dim=1)
 
 
 class RecomputedLayers:

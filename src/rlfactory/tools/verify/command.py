@@ -26,7 +26,8 @@ from rlfactory.tools.verify.compare import (
     evaluation_differences,
     metrics_differences,
 )
-from rlfactory.train.process.launch import RunArguments, run_or_launch
+from rlfactory.train.process.launch import run_or_launch
+from rlfactory.train.process.run_arguments import RunArguments
 from rlfactory.utils.console import print_error
 
 Config = Mapping[str, Any]

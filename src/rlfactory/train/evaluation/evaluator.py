@@ -143,8 +143,8 @@ class Evaluator:
             scores = shard.all_gather_scores(pending.scores())
         for name in self._rewards_in(scores):
             require_scored(scores, [name], self.max_failed)
-        samples = shard.all_gather_any(local)
-        several = repeated_shard.all_gather_any(local_repeated)
+        samples = shard.all_gather(local)
+        several = repeated_shard.all_gather(local_repeated)
         spread = diversity(several.images, several.texts, repeated_groups, self.hardware.device)
         return samples, scores, spread
 
@@ -154,7 +154,7 @@ class Evaluator:
         shard = self._shard(torch.arange(len(prompts)))
         with self.model.weights(weights):
             local = self.draw(prompts, "evaluation", shard.rows)
-        return shard.all_gather_any(local)
+        return shard.all_gather(local)
 
     def draw(
         self, prompts: Sequence[Prompt], stream: str, rows: Tensor | None = None

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlfactory.train.process.launch import EXIT_CODE, STOPPED, RunArguments
+from rlfactory.train.process.run_arguments import EXIT_CODE, STOPPED, RunArguments
 from rlfactory.utils.console import print_status
 from rlfactory.utils.current_folder import leave_current_folder
 from rlfactory.utils.processes import exit_at_once, terminate_with_parent

@@ -1,5 +1,4 @@
-"""Runs training in this process, or through torchrun in several on this machine; the arguments and
-stop signals of these processes.
+"""Runs training in this process, or through torchrun in several on this machine.
 
 Imports torch only once processes are started.
 """
@@ -10,9 +9,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
@@ -23,37 +21,9 @@ from rlfactory.hardware.environment import is_distributed, lacks_gpu, needs_laun
 from rlfactory.run.folder import RunFolder, RunFolderError, Status
 from rlfactory.run.lock import require_free
 from rlfactory.run.log_file import last_line
+from rlfactory.train.process.run_arguments import EXIT_CODE, SIGNALS, RunArguments
 from rlfactory.utils.console import print_error
 from rlfactory.utils.processes import exit_at_once, signal_handlers
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
-"""Signals that ask a run to stop; torchrun passes them on to all ranks."""
-STOPPED = frozenset(128 + number for number in SIGNALS)
-"""Exit codes of a process that saved and stopped because it was asked to."""
-EXIT_CODE = "--exit-code-file"
-
-
-@dataclass(frozen=True)
-class RunArguments:
-    """The arguments of a run's processes, the same for all ranks."""
-
-    run: Path
-    until: int | None = None
-    force: bool = False
-    take_over: bool = False
-
-    def words(self) -> list[str]:
-        """The arguments as a command line, which `parse` reads."""
-        flags = [("--force", self.force), ("--take-over", self.take_over)]
-        until = [] if self.until is None else ["--until", str(self.until)]
-        return [str(self.run), *until, *(flag for flag, given in flags if given)]
-
-    @classmethod
-    def parse(cls, argv: Sequence[str]) -> "RunArguments":
-        """The arguments that `words` wrote; others may follow them."""
-        until = int(argv[argv.index("--until") + 1]) if "--until" in argv else None
-        return cls(Path(argv[0]), until, "--force" in argv, "--take-over" in argv)
-
 
 HOST = "127.0.0.1"
 GRACE = 5

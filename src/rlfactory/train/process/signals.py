@@ -12,7 +12,7 @@ from types import FrameType, TracebackType
 from typing import Literal, Self
 
 from rlfactory.train.components import ProgressListener
-from rlfactory.train.process.launch import SIGNALS
+from rlfactory.train.process.run_arguments import SIGNALS
 from rlfactory.utils.processes import signal_handlers
 
 STOPPING = (
