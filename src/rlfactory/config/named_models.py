@@ -12,7 +12,7 @@ from rlfactory.config.memory.model_parts import parts_of, published_pipeline
 from rlfactory.config.options import options
 from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.config.words import typed_value
-from rlfactory.model.lm.model_folder import GGUF, language_fault
+from rlfactory.model.lm.trainable import GGUF, language_fault
 from rlfactory.model.pipelines.families import BY_PIPELINE, NO_FAMILY
 from rlfactory.model.pipelines.local_models import (
     LANGUAGE_OPTION,

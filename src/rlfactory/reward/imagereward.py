@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import (
-    AutoTokenizer,
     BlipTextConfig,
     BlipTextModel,
     BlipVisionConfig,
@@ -22,7 +21,9 @@ from transformers import (
 
 from rlfactory.reward.backbones.pretrained import (
     Precision,
+    load_full_tokenizer,
     load_published,
+    loading,
     network_dtype,
     rating_layers,
     renamed,
@@ -102,14 +103,10 @@ class ImageReward(Reward):
 
 def _load_tokenizer(path: str, model: "BlipScorer") -> Any:
     """BERT's tokenizer; RewardError where it has more tokens than the model's vocabulary."""
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
-        raise RewardError(
-            f"reward.tokenizer={path} could not be loaded as a tokenizer: {error}"
-        ) from error
+    with loading("reward.tokenizer", path, "a tokenizer") as locate:
+        tokenizer = load_full_tokenizer(locate(path))
     known = model.text.config.vocab_size
-    if not len(tokenizer.all_special_tokens) < len(tokenizer) <= known:
+    if len(tokenizer) > known:
         raise RewardError(
             f"reward.tokenizer={path} has {len(tokenizer)} tokens; the model has {known}"
         )

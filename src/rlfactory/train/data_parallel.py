@@ -203,7 +203,7 @@ def image_metrics(rollout: Rollout, hardware: Hardware) -> dict[str, float]:
 
     It is the mean over all groups, as ranks have equally many.
     """
-    if rollout.images is None or hardware.world_size == 1:
+    if rollout.images is None:
         return {}
     local = pairwise_distance(rollout.images, rollout.groups, hardware.device)
     return {"diversity/pairwise": hardware.all_reduce_sum(local) / hardware.world_size}

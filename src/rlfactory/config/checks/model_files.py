@@ -11,7 +11,7 @@ from rlfactory.config.memory.model_parts import published_part, published_pipeli
 from rlfactory.config.named_models import is_hub_id
 from rlfactory.config.problems import Problem
 from rlfactory.config.words import typed_value
-from rlfactory.model.lm.model_folder import GGUF, language_fault
+from rlfactory.model.lm.trainable import GGUF, language_fault
 from rlfactory.model.pipelines.adapter_files import (
     AdapterFileError,
     conversion,

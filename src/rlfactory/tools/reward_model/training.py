@@ -14,7 +14,6 @@ from rlfactory.model.lm.score_format import end_scores
 from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.prompts.file import read_prompts
 from rlfactory.prompts.ops.held_out import FEWEST, held_out_texts
-from rlfactory.train.components import learning_rate_factor
 from rlfactory.utils.errors import TrainingError
 
 COLUMNS = ("chosen", "rejected")
@@ -173,10 +172,7 @@ def train(
     for epoch in range(options.epochs):
         total = 0.0
         for rows in _batches(len(pairs), options, epoch):
-            factor = learning_rate_factor(
-                step, iterations=steps + 1, warmup=0, final_scale=0.0, zero_first=False
-            )
-            optimizer.param_groups[0]["lr"] = factor * options.lr
+            optimizer.param_groups[0]["lr"] = (1 - step / steps) * options.lr
             total += len(rows) * _step(network, [pairs[i] for i in rows], options, optimizer)
             step += 1
         after_epoch(epoch + 1, total / len(pairs))
