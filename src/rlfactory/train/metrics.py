@@ -94,10 +94,6 @@ class MetricAccumulator:
     def __contains__(self, name: str) -> bool:
         return name in self._values
 
-    def __len__(self) -> int:
-        """The number of names."""
-        return len(self._values)
-
     def latest(self, name: str) -> float | None:
         """The mean of the newest tensor of a name, None if there is none."""
         return self.latest_of(name).get(name)
