@@ -106,7 +106,7 @@ class RunStop:
 Metrics = dict[str, float]
 Decay = Literal["linear", "cosine"]
 Shares = Literal["random", "even", "groups"]
-"""How an epoch's samples are split into minibatches, see `learner.split_minibatches`."""
+"""How an epoch's samples are split into minibatches, see `minibatches.split_minibatches`."""
 
 
 @dataclass(frozen=True)
