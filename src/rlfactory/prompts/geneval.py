@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlfactory.prompts.base import Prompt, Prompts
-from rlfactory.prompts.ops.held_out import different_prompts
+from rlfactory.prompts.base import Prompt, Prompts, different_prompts
 from rlfactory.prompts.ops.prompt_features import COLORS, OBJECTS, RELATIONS
 from rlfactory.prompts.ops.scenes import CATEGORIES, Category, with_article
 from rlfactory.utils.types import NonNegative

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlfactory.prompts.base import Prompt, Prompts
-from rlfactory.prompts.ops.held_out import different_prompts
+from rlfactory.prompts.base import Prompt, Prompts, different_prompts
 from rlfactory.prompts.ops.prompt_list import shipped_texts
 from rlfactory.prompts.ops.scenes import with_article
 from rlfactory.utils.types import PositiveInt

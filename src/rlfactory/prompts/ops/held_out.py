@@ -1,14 +1,10 @@
 """The split of prompts into those to train on and those held out for evaluation."""
 
 import unicodedata
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable
 from hashlib import sha256
-from itertools import chain, islice
+from itertools import chain
 from math import ceil
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rlfactory.prompts.base import Prompt
 
 FEWEST = 4
 """The smallest held-out set; a share that gives fewer prompts holds none out."""
@@ -47,22 +43,3 @@ def held_out_texts(texts: Iterable[str], share: float) -> frozenset[str]:
 def is_held_out(text: str) -> bool:
     """Whether a text is in the quarter that is held out from training, by its SHA-256 hash."""
     return sha256(text.encode()).digest()[0] % 4 == 0
-
-
-def different_prompts(
-    sources: Iterable[Iterator["Prompt"]], *, held_out: bool, tries: int = 300
-) -> "list[Prompt]":
-    """A prompt of each source, which draws them without end: all held out, or none of them.
-
-    It differs from those before, unless `tries` draws give no other one.
-    """
-    chosen: list[Prompt] = []
-    taken: set[str] = set()
-    for source in sources:
-        allowed = (p for p in islice(source, tries) if is_held_out(p.text) == held_out)
-        first = next(allowed)
-        if first.text in taken:
-            first = next((p for p in allowed if p.text not in taken), first)
-        chosen.append(first)
-        taken.add(first.text)
-    return chosen
