@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedConfig
 from transformers.utils import logging as transformers_log
 
-from rlfactory.model.pipelines.hub import explained, unreachable
+from rlfactory.model.pipelines.hub import explained, no_bars, unreachable
 from rlfactory.reward.base import RewardError
 from rlfactory.utils.errors import ModelError
 
@@ -43,18 +43,15 @@ def loading(key: str, path: str, kind: str) -> Iterator[Callable[[str], str]]:
     Yields a function from a hub id or folder to what `from_pretrained` takes, as `explained` has
     it.
     """
-    had_bars, level = transformers_log.is_progress_bar_enabled(), transformers_log.get_verbosity()
-    transformers_log.disable_progress_bar()
+    level = transformers_log.get_verbosity()
     transformers_log.set_verbosity_error()
     try:
-        with explained(path, kind, key=key) as locate:
+        with no_bars(), explained(path, kind, key=key) as locate:
             yield locate
     except ModelError as error:
         raise RewardError(str(error)) from error
     finally:
         transformers_log.set_verbosity(level)
-        if had_bars:
-            transformers_log.enable_progress_bar()
 
 
 def load_full_model(
