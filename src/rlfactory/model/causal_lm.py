@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from transformers import DynamicCache, PretrainedConfig, PreTrainedModel
+from transformers import DynamicCache, PretrainedConfig
 
 from rlfactory.dynamics.token import Token
 from rlfactory.model.base import with_prefix, with_values
@@ -18,6 +18,7 @@ from rlfactory.model.lm.attention import (
     RecomputedLayers,
     attention_mask,
     can_continue,
+    hidden_states,
     keep_rows,
     masks_by_layers,
     preallocated_cache,
@@ -108,17 +109,16 @@ class CausalLM(TokenizedModel):
         dtype = self.precision.weights if finetune == "lora" else torch.float32
         self.network, tokenizer = load_language_model(path, dtype, device)
         self.network.requires_grad_(False).eval()
-        self.begin_with_end = (
-            begins_with_end(tokenizer) if begin_with_end == "auto" else begin_with_end
-        )
+        begins = begins_with_end(tokenizer) if begin_with_end == "auto" else begin_with_end
         prompts = PromptFormat(
             tokenizer,
             template=chat_template,
             system_prompt=system_prompt,
             text_role=text_role,
             options=chat_options,
-            begin=tokenizer.eos_token if self.begin_with_end else "",
+            begin=tokenizer.eos_token if begins else "",
         )
+        self.begin_with_end = begins
         config = self.network.config.get_text_config()
         super().__init__(
             device,
@@ -303,16 +303,8 @@ class CausalLM(TokenizedModel):
         self.evaluations.begin_pass()
         for layers in self._recomputed:
             layers.prepare_pass()
-        base: PreTrainedModel = self.network.base_model
         with self.precision.autocast(self.device):
-            hidden: Tensor = base(
-                input_ids=ids,
-                attention_mask=mask,
-                position_ids=positions,
-                past_key_values=cache,
-                use_cache=cache is not None,
-            ).last_hidden_state
-        return hidden
+            return hidden_states(self.network, ids, mask, positions, cache)
 
     def _logits(self, hidden: Tensor, project: nn.Module | None = None) -> Tensor:
         project = project or self.network.get_output_embeddings()
@@ -337,26 +329,20 @@ class CausalLM(TokenizedModel):
 
     def export(self, folder: Path, values: Mapping[str, Tensor] | None = None) -> None:
         """A transformers folder, or PEFT's with LoRA; also the tokenizer, and the critic if any."""
-        if self.lora is None:
-            self._save_network(folder, values)
-        else:
-            self.lora.save_for_peft(folder, values)
-        self._save_tokenizer_and_critic(folder, with_prefix(values, "critic."))
+        self._save(folder, values, self.lora)
 
     def export_merged(self, folder: Path) -> None:
         """A transformers folder; also holds the tokenizer and the critic."""
         if self.lora is not None:
             merge_adapters(self.network)
-        self._save_network(folder)
-        self._save_tokenizer_and_critic(folder)
+        self._save(folder, None, None)
 
-    def _save_network(self, folder: Path, values: Mapping[str, Tensor] | None = None) -> None:
-        with no_bars():
-            with_values(self.network, values).save_pretrained(folder, safe_serialization=True)
-
-    def _save_tokenizer_and_critic(
-        self, folder: Path, values: Mapping[str, Tensor] | None = None
-    ) -> None:
+    def _save(self, folder: Path, values: Mapping[str, Tensor] | None, lora: Lora | None) -> None:
+        if lora is not None:
+            lora.save_for_peft(folder, values)
+        else:
+            with no_bars():
+                with_values(self.network, values).save_pretrained(folder, safe_serialization=True)
         self.tokenizer.save_pretrained(folder)
         if self.critic is not None:
-            save_critic(self.critic, folder, values)
+            save_critic(self.critic, folder, with_prefix(values, "critic."))

@@ -263,19 +263,6 @@ def score_checked(reward: Reward, samples: Samples) -> dict[str, Tensor]:
     return check_scores(reward, reward.score(samples), len(samples.prompts), samples.prompts)
 
 
-def scores_of_rows(
-    parts: Iterable[tuple[Any, Mapping[str, Tensor]]], count: int, names: Iterable[str] = ()
-) -> dict[str, Tensor]:
-    """Scores `[count]` by name, of `names` at least, from those of some rows each; NaN for a row
-    that has no score of a name.
-    """
-    whole = {name: torch.full((count,), torch.nan) for name in names}
-    for rows, scores in parts:
-        for name, values in scores.items():
-            whole.setdefault(name, torch.full((count,), torch.nan))[rows] = values
-    return whole
-
-
 def check_scores(
     reward: Reward, scores: object, count: int, prompts: Sequence[str] | None = None
 ) -> dict[str, Tensor]:

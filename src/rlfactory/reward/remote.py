@@ -13,7 +13,6 @@ from rlfactory.reward.base import (
     Samples,
     require_images,
     require_texts,
-    scores_of_rows,
 )
 from rlfactory.reward.client.http_client import CallFailed, HttpReward
 from rlfactory.reward.client.protocol import (
@@ -24,6 +23,7 @@ from rlfactory.reward.client.protocol import (
     to_json,
 )
 from rlfactory.utils.data_files import mismatch
+from rlfactory.utils.pytree import merge_rows
 from rlfactory.utils.types import PositiveInt
 
 log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class ServedReward(HttpReward):
                 log.error("%d samples got no score from %s: %s", len(rows), self.url, answer)
             else:
                 parts.append((rows, answer))
-        return scores_of_rows(parts, len(samples.prompts), self.names)
+        return merge_rows(parts, len(samples.prompts), self.names)
 
     def check_prompts(self, prompts: Iterable[Prompt]) -> None:
         """RewardError where a prompt lacks metadata that the server requires."""

@@ -47,6 +47,28 @@ def masks_by_layers(config: PretrainedConfig) -> bool:
     return config._attn_implementation != "sdpa" or not is_plain
 
 
+def hidden_states(
+    network: Any,
+    ids: Tensor,
+    mask: Tensor | None = None,
+    positions: Tensor | None = None,
+    cache: DynamicCache | None = None,
+) -> Tensor:
+    """Final states `[B, L, d]` after each of the tokens `ids` `[B, L]`.
+
+    Args:
+        cache: keys and values of the tokens before, which is extended.
+    """
+    states: Tensor = network.base_model(
+        input_ids=ids,
+        attention_mask=mask,
+        position_ids=positions,
+        past_key_values=cache,
+        use_cache=cache is not None,
+    ).last_hidden_state
+    return states
+
+
 def response_states(
     network: Callable[..., Tensor],
     tokens: Tokens,

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from rlfactory.model.memory import OffloadedModules
-from rlfactory.reward.base import Reward, RewardError, Samples, scores_of_rows
-from rlfactory.utils.pytree import concat, index_rows
+from rlfactory.reward.base import Reward, RewardError, Samples
+from rlfactory.utils.pytree import concat, index_rows, merge_rows
 from rlfactory.utils.workers import WorkerThread
 
 
@@ -133,7 +133,7 @@ class PendingScores:
         self.release()
         ends = [*accumulate((len(next(iter(b.values()), ())) for b in batches), initial=0)]
         rows = [slice(*ends_of) for ends_of in pairwise(ends)]
-        return scores_of_rows(zip(rows, batches, strict=True), ends[-1])
+        return merge_rows(zip(rows, batches, strict=True), ends[-1])
 
     @property
     def overlapped_seconds(self) -> float:

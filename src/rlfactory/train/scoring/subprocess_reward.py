@@ -20,12 +20,11 @@ from rlfactory.reward.base import (
     RewardError,
     Samples,
     score_checked,
-    scores_of_rows,
 )
 from rlfactory.train.metrics import REWARD_ERRORS
 from rlfactory.utils.errors import RemoteError, users_line
 from rlfactory.utils.processes import signal_handlers
-from rlfactory.utils.pytree import index_rows, row_chunks
+from rlfactory.utils.pytree import index_rows, merge_rows, row_chunks
 from rlfactory.utils.workers import WorkerProcess
 
 log = logging.getLogger(__name__)
@@ -78,7 +77,7 @@ class SubprocessReward(Reward):
         parts = [
             (rows, self._receive(index, worker, end)) for index, (worker, rows) in enumerate(busy)
         ]
-        return scores_of_rows(parts, len(samples.prompts), [self.main])
+        return merge_rows(parts, len(samples.prompts), [self.main])
 
     def _receive(self, index: int, worker: "_Worker", end: float | None) -> Mapping[str, Tensor]:
         """A worker's scores; none if it timed out or died, and then it is replaced."""
