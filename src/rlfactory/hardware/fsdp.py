@@ -94,9 +94,11 @@ class FSDPParameters:
 
     def _mesh(self, device: str) -> DeviceMesh:
         copies = dist.get_world_size() // self.shard_size
-        dimensions = slice(copies == 1, None)  # one copy alone is no dimension
-        sizes, names = (copies, self.shard_size)[dimensions], (REPLICATE, SHARD)[dimensions]
-        return init_device_mesh(device, sizes, mesh_dim_names=names)
+        if copies == 1:
+            return init_device_mesh(device, (self.shard_size,), mesh_dim_names=(SHARD,))
+        return init_device_mesh(
+            device, (copies, self.shard_size), mesh_dim_names=(REPLICATE, SHARD)
+        )
 
     def _offload_policy(self) -> OffloadPolicy:
         if not self.offload:
