@@ -12,6 +12,7 @@ from typing import Any
 from rlfactory.cli.arguments import parsed
 from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.hardware.environment import is_non_main
+from rlfactory.hardware.portable import use_portable_kernels
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.inputs import remember, with_inputs
 from rlfactory.train.process.begun_code import remember_code, untrusted_code
@@ -295,6 +296,7 @@ def require_run(run: Path) -> Mapping[str, Any]:
         raise PlanError([Problem(str(run), message)])
     if problems := frozen_file_problems(frozen) or untrusted_code(RunFolder(run), frozen):
         raise PlanError([Problem(f"{path}: {p.key}", p.message) for p in problems])
+    use_portable_kernels(frozen["hardware"])  # before anything imports torch
     return with_defaults(frozen)
 
 
