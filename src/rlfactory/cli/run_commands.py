@@ -110,6 +110,10 @@ def verify(words: Sequence[str]) -> int:
     from rlfactory.train.process.launch import require_possible
 
     a, config, moved = _of_run("verify", words)
+    if a.published:
+        from rlfactory.tools.verify.published import compare_published
+
+        return compare_published(a.run, config)
     require_possible(config)
     silence_notices()
     from rlfactory.tools.verify.command import verify as run_verify

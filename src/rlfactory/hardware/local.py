@@ -59,8 +59,8 @@ class Local(Hardware):
             memory_gb: GiB to plan for; null: that of gpu, or of a CPU its machine.
             deterministic: On a GPU: the same bits in each run, by slower kernels; a CPU computes
                 them anyway.
-            portable: On a CPU: the same bits on any x86-64-v3 processor with as many threads, by
-                slower kernels.
+            portable: On a CPU: the same bits on any x86-64-v3 processor with as many threads; on
+                one with AVX-512 an iteration takes about twice as long.
         """
         del gpu, memory_gb  # the plan reads them
         self._modes = ExitStack()
