@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlfactory.report.gallery import gallery
+from rlfactory.report.results import gallery
 from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.scores import Scores
 

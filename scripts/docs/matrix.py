@@ -27,10 +27,7 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
 }
 """The options of `model` of each family, the one that tests train first."""
 TEXTS = frozenset(
-    {
-        *("ppo", "rloo", "grpo_token", "sft", "dapo", "dr_grpo", "gspo", "cispo"),
-        *("reinforce_pp", "reinforce_pp_baseline", "dpo"),
-    }
+    name for name, file in options("algo").items() if "/dynamics: token" in file.read_text()
 )
 """Algorithms that learn from texts."""
 FINAL = frozenset(("awm", "diffusion_dpo", "diffusion_dpo_offline", "nft", "vgrpo"))

@@ -30,10 +30,9 @@ from rlfactory.report.discover import report_of_sweep
 from rlfactory.report.report import ClaimResult, Report
 from rlfactory.report.table import TextTable, main_table
 from rlfactory.report.writers import about_lines, claim_lines, markdown_table
-from rlfactory.sweep.claims import Claim
 from rlfactory.sweep.jobs import columns_of, jobs_of, seeds_of, share_stages
 from rlfactory.sweep.sweep_file import SweepFile, file_of, read_sheet, sweeps
-from rlfactory.sweep.table import Job, Table
+from rlfactory.sweep.table import Claim, Job, Table
 from rlfactory.utils.text import plain
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"

@@ -29,7 +29,7 @@ OF_IMAGES = ("awm", "ddpo", "ddpo_sf", "flow_dppo", "grpo", "grpo_guard", "nft",
 TREE = ("group_size=4", "branches=4", "tree.splits=[0,1]")
 OF_TEXTS = (
     *("cispo", "dapo", "dr_grpo", "grpo_token", "gspo", "ppo", "reinforce_pp"),
-    *("reinforce_pp_baseline", "rloo"),
+    *("raft", "reinforce_pp_baseline", "rloo"),
 )
 WHOLE_TEXTS = (
     *("algo.column=null", "group_size=1", "prompts_per_iteration=4", "updates_per_iteration=2"),
@@ -46,6 +46,7 @@ ALGORITHMS = {
     "diffusion_dpo": words(*IMAGES, "algo=dpo", "group_size=2", *SHORT),
     "diffusion_dpo_offline": words(*IMAGES, "algo=diffusion_dpo_offline", *IMAGE_PAIRS, *SHORT),
     "dpo": words(*TEXTS, "algo=dpo", *PAIRS, *SHORT),
+    "online_dpo": words(*TEXTS, "algo=online_dpo", *SHORT),
     "sft": words(*TEXTS, "algo=sft", *WHOLE_TEXTS, *SHORT),
 }
 OTHERS = {

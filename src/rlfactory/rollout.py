@@ -318,8 +318,8 @@ class Rollout:
 
     @property
     def mean_length(self) -> float:
-        """Mean number of response tokens; 1 for images."""
-        return 1.0 if self.tokens is None else self.tokens.count / len(self)
+        """Mean number of response tokens; 1 for images, 0 without samples."""
+        return 1.0 if self.tokens is None else self.tokens.count / max(1, len(self))
 
 
 def append_rollouts(parts: Sequence[Rollout]) -> Rollout:

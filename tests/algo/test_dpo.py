@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import torch
 import yaml
 
-from rlfactory.algo.dpo import DPO
+from rlfactory.algo.dpo import DPO, OnlineDPO
 from rlfactory.algo.ops.preference import PairBatch
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.problems import PlanError
@@ -164,6 +165,41 @@ def test_completions_may_be_messages() -> None:
 def test_a_row_that_is_no_pair_is_an_error(metadata: dict[str, Any], message: str) -> None:
     with pytest.raises(PromptError, match=message):
         DPO().completion(Prompt("The film", metadata), 0)
+
+
+SCORES = [0.3, 0.9, 0.9, 0.1, 0.5, 0.5, 0.5, 0.5, 0.2, 0.0, 0.4, 0.8]
+"""Of three groups of four completions; those of the second are equal."""
+
+
+def test_own_pairs_are_the_best_and_the_worst_of_each_group(model: CausalLM) -> None:
+    """Their loss is that of the same completions as pairs of data."""
+    texts = [f" {letter}" for letter in "abcdefghijkl"]
+    prompts = [Prompt(f"{n} is", {"texts": texts[4 * n : 4 * n + 4]}) for n in range(3)]
+
+    def completion(prompt: Prompt, member: int) -> tuple[str, str]:
+        return prompt.text, prompt.metadata["texts"][member % 4]
+
+    sampler = GivenSampler(
+        model, completion=completion, dynamics=TOKEN, batch=12, advance=lambda count: None
+    )
+    drawn = sampler.rollout(prompts, torch.arange(3).repeat_interleave(4), seed=0, iteration=0)
+    drawn = replace(drawn, rewards={"any": torch.tensor(SCORES)})
+    algo = OnlineDPO(beta=0.3)
+    pairs = algo.normalise_update(algo.compute_advantages(drawn, "any"))
+    assert pairs.texts == [" b", " d", " l", " j"]
+    moved(model)
+    batch = algo.training_items(pairs, model, seed=0, iteration=0)
+    found = algo.loss(model, batch)
+    rows = [("0 is", " b", " d"), ("2 is", " l", " j")]
+    data = [Prompt(text, {"chosen": a, "rejected": b}) for text, a, b in rows]
+    offline = DPO(beta=0.3)
+    sampler = GivenSampler(
+        model, completion=offline.completion, dynamics=TOKEN, batch=4, advance=lambda count: None
+    )
+    given = sampler.rollout(data, torch.arange(2).repeat_interleave(2), seed=0, iteration=0)
+    given = offline.compute_advantages(given, "any")
+    items = offline.training_items(given, model, seed=0, iteration=0)
+    torch.testing.assert_close(found.value, offline.loss(model, items).value)
 
 
 PAIRS = Path(__file__).parents[1] / "data" / "pairs.jsonl"

@@ -52,7 +52,6 @@ NOT_RUN = {
     "docs/migrating/ddpo_pytorch.md": "their file; tests/scripts/test_names.py reads it",
     "docs/migrating/flow_grpo.md": "their file; tests/scripts/test_names.py reads it",
     "docs/migrating/trl.md": "names objects of the reader; docs/python.md runs this call",
-    "docs/gpu_testing.md": "a sketch of a test; tests/device has such tests",
 }
 MADE = {"docs/guides/reward_models.md": ("sft/checkpoints/step_000030", "rm")}
 """What earlier commands of a page make; a small language model stands in for each."""

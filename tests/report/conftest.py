@@ -207,9 +207,9 @@ def rows() -> list[ReportRow]:
     kl = [cell(None, [0.012, 0.014], 0.004), cell(None, [-0.0001]), cell(None, [])]
     full = [own | {"kl": last} for own, last in zip(cells, kl, strict=True)]
     return [
-        ReportRow(NAMES[0], full[0], 120, 1.23e6, "2 done", "600 steps in the paper", {}),
-        ReportRow(NAMES[1], full[1], 60, 96000, "1 done, 1 failed", "", {}),
-        ReportRow(NAMES[2], full[2], None, None, "", "", {}),
+        ReportRow(NAMES[0], full[0], 120, 1.23e6, "2 done", "600 steps in the paper"),
+        ReportRow(NAMES[1], full[1], 60, 96000, "1 done, 1 failed", ""),
+        ReportRow(NAMES[2], full[2], None, None, "", ""),
     ]
 
 

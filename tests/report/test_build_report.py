@@ -88,7 +88,6 @@ def test_a_sweep_becomes_its_table(tmp_path: Path, filled_sweep: Make) -> None:
     assert flux.cells["shapes"].n == 0
     assert flux.cells["shapes"].paper == 0.5
     assert report.differences == {"algo": ["nft", "grpo", "–"]}
-    assert grpo.differs == {"algo": "grpo"}
     assert [(c.row, c.other) for c in report.comparisons] == [("GRPO", "NFT")]
     assert {c.row for c in report.curves} == {"NFT", "GRPO"}
 
@@ -123,7 +122,7 @@ def test_stages_add_up_and_begin_before_the_first(
     assert (own.steps, own.nfe) == (10, 10000.0)
     assert base.cells["after"].mean == pytest.approx(0.1)
     assert base.cells["steps"].mean is None
-    assert (base.steps, base.nfe, base.differs) == (None, None, {})
+    assert (base.steps, base.nfe) == (None, None)
 
 
 def test_the_best_evaluation_counts_where_that_is_asked(tmp_path: Path, filled_sweep: Make) -> None:

@@ -19,8 +19,7 @@ from rlfactory.report.command import write
 from rlfactory.report.discover import report_of_sweep
 from rlfactory.report.group import Group, Member
 from rlfactory.report.report import ClaimResult, Report
-from rlfactory.sweep.claims import Claim
-from rlfactory.sweep.table import Column, Job, Row, Table
+from rlfactory.sweep.table import Claim, Column, Job, Row, Table
 
 WINS = Claim("NFT wins", "shapes", "Table 1", better="NFT", than="GRPO")
 LOSES = Claim("GRPO wins", "shapes", better="GRPO", than="NFT")

@@ -50,7 +50,7 @@ def test_configuration_scores_cost_and_responses_stand_side_by_side(
         *("-0.300", "-0.300 … -0.300", "3"),
     ]
     assert found["Cost"] is not None
-    assert ["NFE", "4k", "4k"] in found["Cost"].lines
+    assert ["NFE", "4,000", "4,000"] in found["Cost"].lines
     assert found["Responses"] is not None
     assert found["Responses"].lines[0] == ["a red circle", "a red circle, 4", "a red circle, 4"]
 

@@ -21,7 +21,7 @@ from rlfactory.report.image_grid import (
     drawable,
     font,
     grid,
-    pairs,
+    stacks,
     strip,
     tile,
     wrap,
@@ -201,7 +201,8 @@ def test_pairs_stand_below_each_other(tmp_path: Path) -> None:
     images, captions = scenes(6)
     scores = [(0.0, 1.0)] * 3
     path = tmp_path / "p.png"
-    pairs([*images[:3]], [*images[3:]], captions[:3], path, "T", scores=scores, good=1.0)
+    both = [*zip(images[:3], images[3:], strict=True)]
+    stacks(both, captions[:3], path, "T", names=("before", "after"), scores=scores, good=1.0)
     page = load(path)
     at = [places(page, image)[0] for image in images]
     for before, after in zip(at[:3], at[3:], strict=True):

@@ -14,7 +14,6 @@ from PIL import Image
 from rlfactory.report.page import (
     LARGEST,
     best_row,
-    count,
     embed,
     interval,
     is_gain,
@@ -363,14 +362,6 @@ def test_an_image_can_be_made_smaller(tmp_path):
 )
 def test_an_interval_is_a_half_width_only_where_it_is_symmetric(mean, low, high, text):
     assert interval(mean, low, high, 2) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(960, "960"), (5400, "5,400"), (138240, "138 k"), (1.23e6, "1.23 M"), (None, "–")],
-)
-def test_count(value, text):
-    assert count(value) == text
 
 
 def test_plural():

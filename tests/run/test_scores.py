@@ -61,7 +61,7 @@ def test_the_file_is_strict_json_with_null(tmp_path: Path) -> None:
 def test_prompts_are_called_held_out_only_where_they_are_separate(tmp_path: Path) -> None:
     for separate, label in ((True, "held-out prompts"), (False, "evaluation prompts")):
         Scores(prompts=["a"], values={}, separate=separate).save(tmp_path / "s.json")
-        assert evaluation_label(Scores.load(tmp_path / "s.json").separate) == label
+        assert evaluation_label([Scores.load(tmp_path / "s.json")]) == label
     former = json.loads((tmp_path / "s.json").read_text())
     del former["separate"]
     (tmp_path / "s.json").write_text(json.dumps(former))

@@ -9,8 +9,7 @@ from rlfactory.config.memory.estimate import estimate
 from rlfactory.config.memory.suggestions import traits_of
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.tools.estimate import count, show
-from rlfactory.tools.fake_tensors import Counting, Work, fake_tensors, with_fake_tensors
-from rlfactory.tools.speeds import Speeds
+from rlfactory.tools.fake_tensors import Counting, Speeds, Work, fake_tensors, with_fake_tensors
 
 SMALL = ["group_size=4", "prompts_per_iteration=8", "evaluation.prompts=4", "evaluation.grid=4"]
 IMAGES = ["schedule.steps=3", "micro_batch=8", "sample_batch=8", "reward=compressibility"]

@@ -1,16 +1,21 @@
-"""Direct preference optimisation (DPO, arXiv 2305.18290) of texts, on pairs of the data."""
+"""Direct preference optimisation of texts (DPO, arXiv 2305.18290): on pairs of the data, or on the
+best and the worst of each group of samples.
+"""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from rlfactory.algo.base import Algorithm, Loss
-from rlfactory.algo.ops.completions import given_completion
+from rlfactory.algo.ops.completions import completion_items, given_completion
 from rlfactory.algo.ops.preference import (
     PAIR,
     LossType,
     PairBatch,
+    best_and_worst,
     ordered_in_pairs,
     preference_losses,
     preference_metrics,
@@ -111,12 +116,7 @@ class DPO(Algorithm[TextModel, PairBatch, PairBatch]):
     ) -> PairBatch:
         """Two items for each pair."""
         del seed, iteration
-        rollout = whole_pairs(rollout)
-        tokens = require(rollout.tokens, "tokens")
-        advantage = require(rollout.advantage, "advantages")
-        returns = require(rollout.returns, "returns")
-        max_rows = model.rows_at_once(tokens.mask.shape[1], max(PAIR, len(rollout)))
-        return PairBatch(tokens.measured(), advantage, returns, max_rows=max_rows)
+        return completion_items(whole_pairs(rollout), model, PairBatch)
 
     def loss(self, model: TextModel, batch: PairBatch) -> Loss:
         tokens = batch.tokens
@@ -133,12 +133,50 @@ class DPO(Algorithm[TextModel, PairBatch, PairBatch]):
             losses = losses - self.sft_weight * log_prob[:, 0] / lengths[:, 0]
         metrics = {
             "loss/policy": losses.detach(),
-            "data/cut": (~tokens.ended).float(),
             **preference_metrics(log_ratios, self.beta),
             "preference/log_prob_chosen": log_prob[:, 0].detach(),
             "preference/log_prob_rejected": log_prob[:, 1].detach(),
         }
+        if self.samples_from == "data":
+            metrics["data/cut"] = (~tokens.ended).float()
         return Loss(losses.mean(), outputs, metrics)
+
+
+class OnlineDPO(DPO):
+    """`DPO` on the policy's own samples (arXiv 2402.04792): of each group the completion with the
+    highest score is the chosen one, that with the lowest the rejected one.
+
+    Groups whose scores are equal are left out.
+
+    Args:
+        loss_type: As with `DPO`.
+        beta: The larger, the closer the policy stays to the reference.
+        label_smoothing: As with `DPO`.
+        sft_weight: As with `DPO`.
+    """
+
+    samples_from = "policy"
+    columns = ()
+    data_scores: ClassVar[Mapping[str, tuple[str, str]]] = {}
+
+    def __init__(
+        self,
+        *,
+        loss_type: LossType = "sigmoid",
+        beta: Positive = 0.1,
+        label_smoothing: BelowHalf = 0.0,
+        sft_weight: NonNegative = 0.0,
+    ) -> None:
+        super().__init__(
+            loss_type=loss_type, beta=beta, label_smoothing=label_smoothing, sft_weight=sft_weight
+        )
+
+    def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
+        """1 for the tokens of the best completion of each group, -1 for those of the worst."""
+        pairs = best_and_worst(rollout, rollout.rewards[main].float().cpu())
+        tokens, sign = require(pairs.tokens, "tokens"), require(pairs.advantage, "advantages")
+        advantage = sign.to(tokens.mask.device)[:, None] * tokens.mask
+        return replace(pairs, advantage=advantage, returns=tokens.value)
 
 
 def _of_pairs(log_prob: Tensor, tokens: Tokens) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Literal
 from torch import Tensor
 
 from rlfactory.algo.base import Algorithm, Loss
-from rlfactory.algo.ops.completions import given_completion
+from rlfactory.algo.ops.completions import completion_items, given_completion
 from rlfactory.algo.ops.token_kl import entropy
 from rlfactory.algo.ops.token_outputs import token_outputs
 from rlfactory.batch import TokenBatch
@@ -82,11 +82,7 @@ class SFT(Algorithm[TextModel, TokenBatch, TokenBatch]):
         self, rollout: Rollout, model: TextModel, *, seed: int, iteration: int
     ) -> TokenBatch:
         del seed, iteration
-        tokens = require(rollout.tokens, "tokens")
-        advantage = require(rollout.advantage, "advantages")
-        returns = require(rollout.returns, "returns")
-        max_rows = model.rows_at_once(tokens.mask.shape[1], max(1, len(rollout)))
-        return TokenBatch(tokens.measured(), advantage, returns, max_rows=max_rows)
+        return completion_items(rollout, model, TokenBatch)
 
     def loss(self, model: TextModel, batch: TokenBatch) -> Loss:
         tokens = batch.tokens
@@ -94,10 +90,11 @@ class SFT(Algorithm[TextModel, TokenBatch, TokenBatch]):
         losses = -tokens.real(batch.advantage) * outputs.log_prob
         metrics = {
             "loss/policy": losses.detach(),
-            "data/cut": (~tokens.ended).float(),
             "policy/entropy": entropies,
             "policy/accuracy": hits,
         }
+        if self.samples_from == "data":
+            metrics["data/cut"] = (~tokens.ended).float()
         return Loss(losses.mean(), outputs, metrics)
 
 

@@ -47,8 +47,8 @@ def sample(words: Sequence[str]) -> int:
     moved = relocations(a.run, a.overrides, config)
     prompts = _with_pictures(a.prompt, a.image) if a.prompt else _texts_of(a.prompts)
     silence_notices()
+    from rlfactory.tools.sample import SamplingOptions
     from rlfactory.tools.sample import sample as run_sample
-    from rlfactory.tools.sampling_config import SamplingOptions
 
     weights = a.weights or config["evaluation"]["weights"]
     options = SamplingOptions(a.steps, a.size, a.guidance, a.temperature)
@@ -111,12 +111,12 @@ def verify(words: Sequence[str]) -> int:
 
     a, config, moved = _of_run("verify", words)
     if a.published:
-        from rlfactory.tools.verify.published import compare_published
+        from rlfactory.tools.published import compare_published
 
         return compare_published(a.run, config)
     require_possible(config)
     silence_notices()
-    from rlfactory.tools.verify.command import verify as run_verify
+    from rlfactory.tools.verify import verify as run_verify
 
     return run_verify(a.run, config, a.iteration, moved)
 
@@ -148,8 +148,8 @@ def reward_model(words: Sequence[str]) -> int:
     """Train a reward model on pairs of completions."""
     a = parsed("reward-model", words)
     silence_notices()
-    from rlfactory.tools.reward_model.command import reward_model as run_reward_model
-    from rlfactory.tools.reward_model.training import RewardModelOptions
+    from rlfactory.tools.reward_model import RewardModelOptions
+    from rlfactory.tools.reward_model import reward_model as run_reward_model
 
     options = RewardModelOptions(a.epochs, a.lr, a.batch, a.micro_batch, a.seed)
     return run_reward_model(a.base, a.pairs.expanduser(), a.to, a.held_out, options)

@@ -94,10 +94,13 @@ def _names(choices: Mapping[str, str], model_path: object) -> Iterator[str]:
     algo, reward = choices.get("algo"), choices.get("reward")
     published_as = [name for name, p in published().items() if model_path in p["hub"]]
     shared = [f.recipes for f in FAMILIES if f.recipes and f.option == choices.get("model")]
+    shared += ["causal_lm"] if choices.get("model") in LANGUAGE_MODELS else []
     for family in (choices.get("model"), *published_as, *shared):
         yield from (f"{family}_{algo}_{reward}", f"{family}_{algo}", f"{family}")
 
 
+LANGUAGE_MODELS = ("gpt2", "qwen3", "smollm2")
+"""Options whose recipes are those of causal_lm, where they have none of their own."""
 AUTO = "auto"
 
 

@@ -89,14 +89,14 @@ def passes_per_prediction(config: Config) -> int:
 def items_per_sample(config: Config, traits: Traits) -> float:
     """Training items per sample, on average; each is one forward and backward pass."""
     requires = traits["algo"].get("requires")
-    if requires != "transitions":
-        # of a group of images, a pair is learned from
-        learned = 2 / config["group_size"] if traits["algo"].get("learns_from_pairs") else 1
-        return 1 if requires == "tokens" else learned * int(config["times"].get("count", 1))
-    steps = stochastic_steps(config)
+    steps = stochastic_steps(config) if requires == "transitions" else ()
     own = class_function(config["algo"]["_target_"], "items", trusted_by(config))
     if own is not None:
         return float(own(config["algo"], config, steps))
+    if requires != "transitions":
+        # of a group, a pair is learned from
+        learned = 2 / config["group_size"] if traits["algo"].get("learns_from_pairs") else 1
+        return learned * (1 if requires == "tokens" else int(config["times"].get("count", 1)))
     drawn = 1 if config["branch_at"] == "step" else len(steps)
     return max(1, int(drawn * config["algo"].get("step_fraction", 1.0)))
 

@@ -127,10 +127,7 @@ def build_report(
     typed = [union([run.typed for run in own]) for own in readable]
     differences = distinct(configs, typed)
     brought = ", ".join(following(configs, typed))  # keys that differ and name no row
-    rows = [
-        _row(group, columns, own, {key: by_row[i] for key, by_row in differences.items()})
-        for i, (group, own) in enumerate(zip(groups, values, strict=True))
-    ]
+    rows = [_row(group, columns, own) for group, own in zip(groups, values, strict=True)]
     sentences = [f"Also differ, as the options bring them: {brought}."] if brought else []
     by_name = {group.name: own for group, own in zip(groups, values, strict=True)}
     return Report(
@@ -161,9 +158,7 @@ def _values(group: Group, columns: Sequence[Column], best: bool) -> Values:
     return values
 
 
-def _row(
-    group: Group, columns: Sequence[Column], values: Values, differs: dict[str, str]
-) -> ReportRow:
+def _row(group: Group, columns: Sequence[Column], values: Values) -> ReportRow:
     cells = {
         column.name: cell(group.claimed.get(column.name), [v for _, v in values[column.name]])
         for column in columns
@@ -179,7 +174,6 @@ def _row(
         nfe=sum(nfe) / len(nfe) if nfe else None,
         status=group.status,
         note=group.note,
-        differs=differs,
     )
 
 
@@ -315,12 +309,11 @@ def sample_images(groups: Iterable[Group]) -> list[SampleImage]:
 
 def _images_of(row: str, run: Path, seed: int) -> list[SampleImage]:
     folder = RunFolder(run)
-    grids = sorted(folder.samples.glob("eval_*.png"))
-    captions = [(folder.strip, f"the same prompts over training, seed {seed}")]
-    if grids and (number := grids[-1].stem.removeprefix("eval_")).isdecimal():
-        iteration = int(number)
-        captions.append((grids[-1], f"samples after {iteration} iterations, seed {seed}"))
-    return [SampleImage(row, caption, path) for path, caption in captions if path.is_file()]
+    captions = {folder.strip: f"the same prompts over training, seed {seed}"}
+    grids = {i: path for i, path in folder.shown().items() if path.suffix == ".png"}
+    if grids:
+        captions[grids[max(grids)]] = f"samples after {max(grids)} iterations, seed {seed}"
+    return [SampleImage(row, text, path) for path, text in captions.items() if path.is_file()]
 
 
 def texts(groups: Iterable[Group]) -> dict[str, list[SamplePair]]:

@@ -30,8 +30,7 @@ from rlfactory.report.verdicts import (
     verdict,
 )
 from rlfactory.run.atomic_write import write_text
-from rlfactory.sweep.claims import BEFORE, Claim
-from rlfactory.sweep.table import Column
+from rlfactory.sweep.table import BEFORE, Claim, Column
 from rlfactory.utils.data_files import read_json
 from rlfactory.utils.text import plural
 

@@ -98,18 +98,13 @@ def write_comparison(pair: Pair, folder: Path) -> list[Path]:
 
 def tables(pair: Pair) -> dict[str, TextTable | None]:
     """The tables by title; None where one would be empty."""
+    label = evaluation_label([side.after for side in pair if side.after is not None])
     return {
         "Configuration": _configuration(pair),
-        f"Scores on {_label(pair)}": _scores(pair),
+        f"Scores on {label}": _scores(pair),
         "Cost": _cost(pair),
         "Responses": _responses(pair),
     }
-
-
-def _label(pair: Pair) -> str:
-    """What the prompts of the evaluations are called."""
-    scores = [side.after for side in pair if side.after is not None]
-    return evaluation_label(bool(scores) and all(own.separate for own in scores))
 
 
 def notes(pair: Pair) -> Iterator[str]:

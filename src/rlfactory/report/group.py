@@ -11,6 +11,7 @@ from typing import Any
 
 from rlfactory.config.diff import IGNORED
 from rlfactory.config.diff import format_value as typed
+from rlfactory.report.labels import run_choices
 from rlfactory.report.read import ABSENT, DAMAGED, Damaged, RunRecord
 from rlfactory.sweep.table import Job, Row, Table
 
@@ -310,7 +311,7 @@ def _names(
             continue
         words = [f"{key}={values[number]}" for key, values in shown_keys.items()]
         words = [word for word in words if not word.endswith(f"={ABSENT_VALUE}")] or words
-        names.append(", ".join(words) or _summary(run.config))
+        names.append(", ".join(words) or run_choices(run.config) or "all runs")
         number += 1
     return names
 
@@ -325,10 +326,3 @@ def telling(differences: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]
         if len(rows) > parts:
             chosen[key], parts = differences[key], len(rows)
     return chosen
-
-
-def _summary(config: Mapping[str, Any]) -> str:
-    """The name of a row that differs from no other: model, algorithm and reward."""
-    chosen = config.get("choices", {})
-    words = [str(chosen[group]) for group in ("model", "algo", "reward") if group in chosen]
-    return ", ".join(words) or "all runs"

@@ -1,8 +1,10 @@
 """Names of metrics and scores as people read them, for figures, pages and tables."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
+
+from rlfactory.run.scores import Scores
 
 EVALUATION = "evaluation prompts"
 NAMES_AND_UNITS = {
@@ -32,9 +34,10 @@ NAMES_AND_UNITS = {
 """The title and the unit of a metric."""
 
 
-def evaluation_label(separate: bool = False) -> str:
-    """What evaluation prompts are called: held-out only if none of them is trained on."""
-    return "held-out prompts" if separate else EVALUATION
+def evaluation_label(evaluations: Collection[Scores] = ()) -> str:
+    """What the prompts of evaluations are called: held-out only if none of them is trained on."""
+    is_separate = bool(evaluations) and all(scores.separate for scores in evaluations)
+    return "held-out prompts" if is_separate else EVALUATION
 
 
 def metric_name(metric: str) -> str:

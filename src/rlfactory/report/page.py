@@ -26,7 +26,7 @@ from rlfactory.report.run_content import RunContent
 from rlfactory.report.run_curves import run_plots
 from rlfactory.report.statistics import MIN_RUNS
 from rlfactory.report.summary import change_cells
-from rlfactory.report.table import NONE, category_tables, fixed
+from rlfactory.report.table import category_tables, fixed, short_count
 from rlfactory.run.atomic_write import write_text
 from rlfactory.sweep.table import Column
 from rlfactory.utils.console import number
@@ -72,11 +72,11 @@ def page(report: Report, run: RunContent | None = None) -> str:
     style, script = ((HTML / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     data = {"rows": rows, "plots": [plot.data for plot in drawn], "box": SVG_BOX, "size": SVG_SIZE}
-    functions: list[Callable[..., Any]] = [fixed, number, interval, count, plural, status_kind]
-    functions += [runs_counted, is_gain, embedded, change_cells, id, zip]
+    functions: list[Callable[..., Any]] = [fixed, number, interval, plural, status_kind, id, zip]
+    functions += [runs_counted, is_gain, embedded, change_cells, short_count]
     about = report.about
     source = " · ".join(filter(None, (about.paper, about.table))) if about else ""
-    return _template().render(
+    return template("page.html").render(
         {function.__name__: function for function in functions},
         style=Markup(style),
         report=report,
@@ -107,7 +107,8 @@ def page(report: Report, run: RunContent | None = None) -> str:
 
 
 @cache
-def _template() -> "Template":
+def template(name: str) -> "Template":
+    """A template of the folder `html`, which escapes all text."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -117,7 +118,7 @@ def _template() -> "Template":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("page.html")
+    return environment.get_template(name)
 
 
 def _titles(report: Report, run: RunContent | None, *shown: object) -> dict[str, str]:
@@ -149,7 +150,7 @@ def _facts(report: Report) -> dict[str, str]:
     facts = {"Rows": summary(report)}
     if (about := report.about) is not None:
         hours = about.gpu_hours
-        budget = "" if hours is None else f"{count(hours)} GPU-hours at full size"
+        budget = "" if hours is None else f"{short_count(hours)} GPU-hours at full size"
         facts = {"Budget": budget, "Run here": about.ran, "Tolerance": about.tolerance, **facts}
     return {name: text for name, text in facts.items() if text}
 
@@ -202,16 +203,6 @@ def interval(mean: float | None, low: float | None, high: float | None, digits: 
     if abs(below - above) <= 0.5 * 10**-digits:
         return f"± {fixed((below + above) / 2, digits)}"
     return f"[{fixed(low, digits)}, {fixed(high, digits)}]"
-
-
-def count(value: float | None) -> str:
-    """A number of things in about three digits: 960, 5,400, 138 k, 1.2 M."""
-    if value is None or math.isnan(value):
-        return NONE
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= max(size, 1e4):
-            return f"{value / size:.3g} {unit}"
-    return f"{value:,.0f}"
 
 
 def best_row(column: Column, rows: Sequence[ReportRow]) -> str | None:

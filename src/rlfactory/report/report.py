@@ -8,8 +8,7 @@ from pathlib import Path
 
 from rlfactory.report.sample_pairs import SamplePair
 from rlfactory.report.verdicts import Verdict
-from rlfactory.sweep.claims import Claim
-from rlfactory.sweep.table import Column, TableInfo
+from rlfactory.sweep.table import Claim, Column, TableInfo
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,6 @@ class ReportRow:
         steps: training iterations, the most of its runs.
         nfe: forward passes of a run, the mean over its runs.
         status: how many of its runs are in which state.
-        differs: the row's part of `Report.differences`.
     """
 
     name: str
@@ -54,7 +52,6 @@ class ReportRow:
     nfe: float | None
     status: str
     note: str
-    differs: dict[str, str]
 
 
 @dataclass(frozen=True)

@@ -1,23 +1,288 @@
-"""What a run's results are shown by: galleries while it trains, and everything at its end.
+"""What a run's results are shown by: the samples of each evaluation, and of the same prompts over
+training, as images or Markdown; and curves, page and summary at its end.
 
 Training imports this module alone of the package.
 """
 
+import json
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
+import torch
+from PIL import Image
 from rich.console import Console
+from torch import Tensor
 
-from rlfactory.report.gallery import gallery
+from rlfactory.prompts.ops.pictured import PicturedText
+from rlfactory.report.image_grid import grid, stacks, strip
+from rlfactory.report.sample_pairs import choose, readable_rows, sample_pairs, samples_at
+from rlfactory.rollout import GeneratedSamples
+from rlfactory.run.atomic_write import new_file, write_text
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.metrics import read
+from rlfactory.run.samples import STRIP_PROMPTS, image_file, kept_images, sample_table
 from rlfactory.run.scores import Scores, read_sets, set_pairs
+from rlfactory.utils.console import number
+from rlfactory.utils.data_files import FileError, read_json
+from rlfactory.utils.images import from_pil, picture, save_animation, to_pil
+from rlfactory.utils.text import table_lines
+from rlfactory.utils.types import Media
 
-__all__ = ["draw_run", "gallery", "show_results"]
-Advice = Sequence[str] | None
+_PAIRS = 3  # pairs of each kind
+_LARGEST = 512  # pixels of a side of the images that only pairs show
+_MOVING = 8  # videos of an animation, with frames of at most so many pixels a side
+_MOVING_LARGEST = 256
 
 
-def draw_run(folder: RunFolder, status: str | None = None, advice: Advice = None) -> Path:
+class Gallery(ABC):
+    """Writes the samples of evaluations, and the same prompts' samples over training (the strip).
+
+    Args:
+        folder: the folder to write to, `samples` of the run.
+        main: the score that is shown.
+        good: the score from which a sample counts as good; None if there is none.
+        count: how many samples of an evaluation are shown.
+        seed: the run's seed, which titles tell.
+
+    What the strip needs is kept in files of `folder/strip`, so that a resumed run continues it.
+    """
+
+    def __init__(
+        self, folder: Path, main: str, good: float | None, count: int, seed: int = 0
+    ) -> None:
+        self.folder, self.kept = folder, folder / "strip"
+        self.main, self.good, self.count, self.seed = main, good, count, seed
+
+    @abstractmethod
+    def show(self, name: str, title: str, drawn: GeneratedSamples, scores: Scores) -> Path:
+        """Write an evaluation's samples to a file `name`, with a title, and return its path."""
+
+    @abstractmethod
+    def record_preview(self, iteration: int, drawn: GeneratedSamples) -> None:
+        """Keep the samples of the first prompts for the strip."""
+
+    def record_evaluation(self, iteration: int, drawn: GeneratedSamples) -> None:
+        """Keep the samples of an evaluation, for the strip and for pairs."""
+        self.record_preview(iteration, drawn)
+
+    @abstractmethod
+    def write_strip(self, prompts: Sequence[str]) -> None:
+        """Write the strip of all that was kept, if anything was."""
+
+    def write_pairs(self) -> None:
+        """Write samples before and after training beside each other, where a file can show that."""
+        return
+
+    def _write_table(self, name: str, title: str, drawn: GeneratedSamples, scores: Scores) -> None:
+        """Write the samples and all of their scores as JSON, for loggers and programs.
+
+        It refers to the images that `record_preview` has kept of the same evaluation.
+        """
+        values = {self.main: scores.values[self.main], **scores.values}
+        if drawn.kl is not None:
+            values["KL"] = drawn.kl.numpy()
+        columns = {key: column[: self.count].tolist() for key, column in values.items()}
+        texts = None if drawn.texts is None else drawn.texts[: self.count]
+        iteration = name.rpartition("_")[2]
+        rows = range(STRIP_PROMPTS) if iteration.isdigit() else ()
+        files = [image_file(self.folder, int(iteration), row) for row in rows]
+        kept = [file for file in files if file.is_file()]
+        table = sample_table(title, scores.prompts[: self.count], texts, columns, kept)
+        table.save(self.folder / f"{name}.json")
+
+
+class ImageGallery(Gallery):
+    """Images: a PNG grid with prompts and scores; a strip with a column per iteration.
+
+    Of videos it shows contact sheets.
+    """
+
+    def show(self, name: str, title: str, drawn: GeneratedSamples, scores: Scores) -> Path:
+        assert drawn.images is not None
+        path = self.folder / f"{name}.png"
+        path.parent.mkdir(exist_ok=True)
+        shown = scores.values[self.main][: self.count].tolist()
+        prompts = scores.prompts[: self.count]
+        images = [*beside_sources(drawn.images[: self.count], prompts)]
+        heading = f"{title}, seed {self.seed}"
+        more = {"scores": shown, "good": self.good, "full_text": f"{name}.json"}
+        grid(images, prompts, path, heading, **more)
+        self._write_table(name, title, drawn, scores)
+        return path
+
+    def record_preview(self, iteration: int, drawn: GeneratedSamples) -> None:
+        assert drawn.images is not None
+        self._keep(iteration, drawn, STRIP_PROMPTS)
+
+    def record_evaluation(self, iteration: int, drawn: GeneratedSamples) -> None:
+        """Keep a column of the strip, and of the first and the last evaluation what pairs show."""
+        self._keep(iteration, drawn, max(self.count, STRIP_PROMPTS))
+        for (at, row), path in kept_images(self.folder).items():
+            if at not in (0, iteration) and row >= STRIP_PROMPTS:
+                path.unlink()
+
+    def _keep(self, iteration: int, drawn: GeneratedSamples, count: int) -> None:
+        assert drawn.images is not None
+        self.kept.mkdir(parents=True, exist_ok=True)
+        for row, sample in enumerate(drawn.images[:count]):
+            shown = picture(sample)
+            if row >= STRIP_PROMPTS:
+                shown.thumbnail((_LARGEST, _LARGEST))
+            with new_file(image_file(self.folder, iteration, row)) as file:
+                shown.save(file, "PNG")
+
+    def write_strip(self, prompts: Sequence[str]) -> None:
+        """Write strip.png, with the scores of the moments at which the weights were evaluated."""
+        columns = sorted({at for at, _ in kept_images(self.folder)})
+        count = min(STRIP_PROMPTS, len(prompts))
+        files = [[image_file(self.folder, at, row) for at in columns] for row in range(count)]
+        rows = dict(readable_rows(files))
+        if not columns or not rows:
+            return
+        of_column = [self._scores(at) for at in columns]
+        strip(
+            [*rows.values()],
+            [prompts[row] for row in rows],
+            [f"iteration {column}" for column in columns],
+            self.folder / "strip.png",
+            f"{self.main} over training, seed {self.seed}",
+            scores=[[scores[row] for scores in of_column] for row in rows],
+            good=self.good,
+            full_text=f"eval_{columns[0]:06d}.json",
+        )
+
+    def _scores(self, iteration: int) -> list[float | None]:
+        """The scores of the strip's samples; None where these were not scored."""
+        rows = samples_at(RunFolder(self.folder.parent), iteration, self.main)
+        scores: list[float | None] = [sample.score for _, sample in rows[:STRIP_PROMPTS]]
+        return scores + [None] * (STRIP_PROMPTS - len(scores))
+
+    def write_pairs(self) -> None:
+        """Write pairs.png: the most changed, then the best and the worst samples."""
+        found = sample_pairs(RunFolder(self.folder.parent), self.main)
+        some = {id(pair): pair for group in choose(found, _PAIRS).values() for pair in group}
+        kept = [(p, p.before.image, p.after.image) for p in some.values()]
+        shown = [(p, (before, after)) for p, before, after in kept if before and after]
+        rows = dict(islice(readable_rows(files for _, files in shown), 2 * _PAIRS))
+        if not rows:
+            return
+        both = [shown[row][0] for row in rows]
+        stacks(
+            [*rows.values()],
+            [pair.prompt for pair in both],
+            self.folder / "pairs.png",
+            f"{self.main} before and after training, seed {self.seed}",
+            names=("before", "after"),
+            scores=[(pair.before.score, pair.after.score) for pair in both],
+            good=self.good,
+            full_text="../index.html",
+        )
+
+
+class VideoGallery(ImageGallery):
+    """Videos: as images, and an evaluation's first ones as a GIF."""
+
+    def show(self, name: str, title: str, drawn: GeneratedSamples, scores: Scores) -> Path:
+        """Write the grid of contact sheets, and beside it the GIF."""
+        assert drawn.images is not None
+        path = super().show(name, title, drawn, scores)
+        videos = drawn.images[: min(_MOVING, self.count)]
+        shown, prompts = scores.values[self.main][: len(videos)].tolist(), scores.prompts
+        pages = [
+            grid(
+                [_small(to_pil(frame)) for frame in frames],
+                prompts[: len(videos)],
+                title=f"{title}, seed {self.seed}",
+                columns=4,
+                scores=shown,
+                good=self.good,
+            )
+            for frames in videos.unbind(1)
+        ]
+        with new_file(path.with_suffix(".gif")) as file:
+            save_animation(pages, file, drawn.frame_rate)
+        return path
+
+
+class TextGallery(Gallery):
+    """Texts: a Markdown table, a response per row; a page of the same prompts over training."""
+
+    def show(self, name: str, title: str, drawn: GeneratedSamples, scores: Scores) -> Path:
+        """Write the table, with each response's score and KL divergence from the reference."""
+        assert drawn.texts is not None
+        path = self.folder / f"{name}.md"
+        columns = {self.main: scores.values[self.main].tolist()}
+        if drawn.kl is not None:
+            columns["KL"] = drawn.kl.tolist()
+        numbers = zip(*columns.values(), strict=True)
+        rows = zip(numbers, scores.prompts, drawn.texts, strict=True)
+        cells = [
+            [*map(number, values), *map(_one_line, texts)]
+            for values, *texts in islice(rows, self.count)
+        ]
+        sides, heads = "r" * len(columns) + "ll", [*columns, "prompt", "response"]
+        write_text(path, "\n".join([f"# {title}", "", *table_lines(sides, heads, cells)]) + "\n")
+        self._write_table(name, title, drawn, scores)
+        return path
+
+    def record_preview(self, iteration: int, drawn: GeneratedSamples) -> None:
+        """Keep a row for each of the first prompts."""
+        assert drawn.texts is not None
+        self.kept.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(drawn.texts[:STRIP_PROMPTS], ensure_ascii=False, indent=1)
+        write_text(self.kept / f"{iteration:06d}.json", text + "\n")
+
+    def write_strip(self, prompts: Sequence[str]) -> None:
+        kept: dict[int, list[str]] = {}
+        for path in sorted(self.kept.glob("*.json")):
+            if path.stem.isdecimal():
+                with suppress(FileError, FileNotFoundError):  # changed since it was kept
+                    kept[int(path.stem)] = read_json(path, list[str])
+        lines = ["# The same prompts over training", ""]
+        for i, prompt in enumerate(prompts[:STRIP_PROMPTS]):
+            rows = [[str(k), _one_line(v[i])] for k, v in kept.items() if i < len(v)]
+            table = table_lines("rl", ["iteration", "response"], rows)
+            lines += [f"## {_one_line(prompt)}", "", *table, ""]
+        write_text(self.folder / "strip.md", "\n".join(lines))
+
+
+def gallery(
+    media: Media, folder: Path, main: str, good: float | None, count: int, seed: int = 0
+) -> Gallery:
+    """The gallery of a kind of samples; arguments as for `Gallery`."""
+    kinds = {"images": ImageGallery, "videos": VideoGallery, "texts": TextGallery}
+    return kinds[media](folder, main, good, count, seed)
+
+
+def _small(image: Image.Image) -> Image.Image:
+    image.thumbnail((_MOVING_LARGEST, _MOVING_LARGEST))
+    return image
+
+
+def _one_line(text: str) -> str:
+    """A text as one line, escaped for a Markdown table."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def beside_sources(images: Tensor, prompts: Sequence[str]) -> Tensor:
+    """Images `[B, 3, H, W]` uint8, each to the right of its prompt's picture, `[B, 3, H, 2 W]`.
+
+    As they are where a prompt has no picture, and videos.
+    """
+    pictures = [prompt.open() for prompt in prompts if isinstance(prompt, PicturedText)]
+    if len(pictures) < len(images) or images.ndim != 4 or not pictures:
+        return images
+    height, width = images.shape[-2:]
+    resized = [one.resize((width, height), Image.Resampling.BICUBIC) for one in pictures]
+    return torch.cat([torch.stack([from_pil(one) for one in resized]), images.cpu()], -1)
+
+
+def draw_run(
+    folder: RunFolder, status: str | None = None, advice: Sequence[str] | None = None
+) -> Path:
     """Draw the curves of a run and write its page, whose path is returned.
 
     Raises:

@@ -92,8 +92,7 @@ def run_content(
     after = evaluations[moments[-1]] if len(moments) > 1 else None
     is_paired = before is not None and after is not None and before.prompts == after.prompts
     kinds, tags = _kinds(sample_pairs(folder, main))
-    separate = bool(evaluations) and all(s.separate for s in evaluations.values())
-    label = evaluation_label(separate)
+    label = evaluation_label(evaluations.values())
     return RunContent(
         folder=folder,
         name=folder.path.absolute().name,
@@ -106,9 +105,7 @@ def run_content(
         after=after,
         table=changes(before, after) if before and after and is_paired else {},
         sets={
-            name: SetContent(
-                evaluation_label(first.separate), first, changes(first, last) if last else {}
-            )
+            name: SetContent(evaluation_label([first]), first, changes(first, last) if last else {})
             for name, (first, last) in set_pairs(sets).items()
         },
         kinds=kinds,

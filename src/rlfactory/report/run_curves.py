@@ -127,7 +127,7 @@ class RunCurves:
         """The panels of a prompt set's first scores, before and after training."""
         names = dict.fromkeys(score for own in evaluations.values() for score in own.values)
         scores = [score for score in names if self.series(f"eval/{name}/{score}/mean")[0]]
-        label = evaluation_label(all(own.separate for own in evaluations.values()))
+        label = evaluation_label(evaluations.values())
         return {
             f"{score} on {name}": self._score_panel(score, f"{name}/{score}", evaluations, label)
             for score in scores[:_SCORES]

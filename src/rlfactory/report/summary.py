@@ -151,7 +151,7 @@ def where_to_look(folder: RunFolder) -> list[str]:
 
 def results(folder: RunFolder) -> list[tuple[str, Path]]:
     """The result files that the folder has, by their descriptions."""
-    grids = _grids(folder)
+    grids = [*folder.shown().values()]
     checkpoints = all_checkpoints(folder.checkpoints)
     found = [
         ("everything on one page", folder.page),
@@ -168,16 +168,11 @@ def results(folder: RunFolder) -> list[tuple[str, Path]]:
     return [(name, path) for name, path in found if path and path.exists()]
 
 
-def _grids(folder: RunFolder) -> list[Path]:
-    """The samples of the evaluations, images or texts, in their order."""
-    return sorted([*folder.samples.glob("eval_*.png"), *folder.samples.glob("eval_*.md")])
-
-
 def _shown(folder: RunFolder) -> Path | None:
     """Samples before and after beside each other, else those of the last evaluation."""
     if folder.pairs.is_file():
         return folder.pairs
-    return next(reversed(_grids(folder)), None)
+    return next(reversed(folder.shown().values()), None)
 
 
 def _sample_command(folder: RunFolder) -> str:
@@ -230,7 +225,7 @@ def markdown_table(before: Scores, after: Scores) -> list[str]:
     rows = [[f"**{name}**", *change_cells(own["all"])] for name, own in table.items()]
     rows += [[label, *cells] for label, cells in _single_numbers(before, after).items()]
     lines = table_lines("lrrrrr", _HEADS, rows)
-    label = evaluation_label(before.separate and after.separate)
+    label = evaluation_label([before, after])
     note = f"Change is the mean over the same {label} and noise; intervals are paired bootstraps."
     if before.diversity == before.diversity:
         note += " Diversity is the mean pairwise distance between samples of a prompt."

@@ -113,10 +113,14 @@ def difference_table(report: Report) -> TextTable | None:
 
 def differences_by_row(report: Report) -> TextTable | None:
     """The same with one line per row, for the terminal; None where the rows' names say it all."""
+    values = {
+        row.name: [own[i] for own in report.differences.values()]
+        for i, row in enumerate(report.rows)
+    }
     lines = [
-        [row.name, ", ".join(f"{key}={value}" for key, value in row.differs.items())]
-        for row in report.rows
-        if any(value != NONE for value in row.differs.values())
+        [name, ", ".join(f"{k}={v}" for k, v in zip(report.differences, own, strict=True))]
+        for name, own in values.items()
+        if {*own} - {NONE}
     ]
     is_news = any(name != text for name, text in lines)
     return TextTable(["row", "differs"], lines, frozenset({"differs"})) if is_news else None
@@ -144,14 +148,14 @@ def fixed(value: float | None, digits: int) -> str:
     return text.replace("-", MINUS)
 
 
-def short_count(count: float | None) -> str:
-    """A large number in three digits, as `1.23M`."""
-    if count is None:
+def short_count(value: float | None) -> str:
+    """A number of things in about three digits: 960, 5,400, 138 k, 1.2 M."""
+    if value is None or math.isnan(value):
         return NONE
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if count >= size:
-            return f"{count / size:.3g}{unit}"
-    return f"{count:.0f}"
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= max(size, 1e4):
+            return f"{value / size:.3g} {unit}"
+    return f"{value:,.0f}"
 
 
 def _comparison(comparison: Comparison, column: Column | None) -> list[str]:

@@ -97,6 +97,14 @@ class RunFolder:
         """The image grid of the evaluation after `iteration` iterations."""
         return self.samples / f"eval_{iteration:06d}.png"
 
+    def shown(self) -> dict[int, Path]:
+        """The image grid or the table of texts of each evaluation in training, by iteration."""
+        files = [*self.samples.glob("eval_*.png"), *self.samples.glob("eval_*.md")]
+        # a pipe, for one, would be waited for
+        names = {path: path.stem.removeprefix("eval_") for path in files if path.is_file()}
+        found = {int(name): path for path, name in names.items() if name.isdecimal()}
+        return dict(sorted(found.items()))
+
     def evaluation(self, iteration: int) -> Path:
         """The scores of the evaluation after `iteration` iterations."""
         return self.evaluations / f"{iteration:06d}.json"

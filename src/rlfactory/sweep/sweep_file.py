@@ -1,7 +1,7 @@
 """Read and check a file of `sweeps/`: a published table, and how its rows are run."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -10,8 +10,7 @@ import yaml
 
 from rlfactory.config.paths import packaged_folder
 from rlfactory.config.problems import PlanError, Problem, closest, unknown_key
-from rlfactory.sweep.claims import Claim, claim_problems
-from rlfactory.sweep.table import TableInfo, Task, nested
+from rlfactory.sweep.table import BEFORE, Claim, TableInfo, Task, form_problems, nested
 from rlfactory.utils.types import describe, matches
 
 Node = Mapping[str, Any]
@@ -155,4 +154,59 @@ def _contradictions(sheet: SweepFile) -> Iterator[Problem]:
         yield Problem("sizes", "is empty; a sweep has at least one size")
     if not sheet.columns:
         yield Problem("columns", "is empty; a table has at least one column")
-    yield from claim_problems(sheet.claims, names, sheet.columns, [*sheet.sizes])
+    for i, claim in enumerate(sheet.claims):
+        wrong = [*form_problems(claim, f"claims.{i}")]
+        yield from wrong
+        if len(claim.forms) == 1:
+            yield from _of_score(sheet, claim, f"claims.{i}")
+            yield from _of_margin(sheet, claim, f"claims.{i}.margin")
+            yield from _of_rows(claim, f"claims.{i}.{claim.kind}", names) if not wrong else ()
+
+
+def _of_score(sheet: SweepFile, claim: Claim, place: str) -> Iterator[Problem]:
+    """What is wrong with the columns of a claim."""
+    if claim.score not in sheet.columns:
+        yield _unknown(f"{place}.score", claim.score, "column", sheet.columns)
+        return
+    nodes = {name: [node.get(size) for size in sheet.sizes] for name, node in sheet.columns.items()}
+    with_one = [name for name, own in nodes.items() if any(isinstance(n, Mapping) for n in own)]
+    if claim.stand_in and claim.stand_in not in with_one:
+        yield _unknown(f"{place}.stand_in", claim.stand_in, "column with a stand-in", with_one)
+    if claim.about_quality and sheet.columns[claim.score].get("better") == "neither":
+        message = f"is of the column {claim.score}, in which neither more nor less is better"
+        yield Problem(f"{place}.{claim.kind}", f"{message}; allowed are higher, lower, equal")
+    # in a size a column may have a label and a scale of its own, beside its measure
+    measures = [n.get("measure") if isinstance(n, Mapping) else n for n in nodes[claim.score]]
+    compares_before = BEFORE in (claim.than, *(claim.equal or ())[1:2])
+    if compares_before and not any(str(measure).startswith("eval/") for measure in measures):
+        message = f"is {BEFORE}, but the column {claim.score} is measured by no evaluation"
+        yield Problem(f"{place}.{'equal' if claim.equal else 'than'}", message)
+
+
+def _of_margin(sheet: SweepFile, claim: Claim, key: str) -> Iterator[Problem]:
+    if claim.kind not in ("no_worse", "equal"):
+        if claim.margin is not None:
+            yield Problem(key, f"has no meaning beside {claim.kind}")
+    elif claim.margin is None:
+        yield Problem(key, f"is missing; {claim.kind} needs one, in the column's unit")
+    elif isinstance(claim.margin, dict) and claim.margin.keys() != sheet.sizes.keys():
+        allowed = f"a number for each of {', '.join(sheet.sizes)}"
+        yield Problem(key, f"is {claim.margin!r}; allowed is {allowed}")
+    elif any(claim.margin_of(size) <= 0 for size in sheet.sizes):
+        yield Problem(key, f"is {claim.margin!r}; allowed is more than 0")
+
+
+def _of_rows(claim: Claim, key: str, rows: Sequence[str]) -> Iterator[Problem]:
+    first = [one for one, _ in claim.pairs]
+    yield from (Problem(key, f"compares {a} with itself") for a, b in claim.pairs if a == b)
+    for name in [*first, claim.pairs[-1][1]]:
+        if isinstance(name, str) and name not in rows and name != BEFORE:
+            yield _unknown(key, name, "row", rows)
+    if BEFORE in first:
+        yield Problem(key, f"begins with {BEFORE}; allowed is a row")
+
+
+def _unknown(key: str, name: str, what: str, known: Collection[str]) -> Problem:
+    guess = closest(name, known)
+    suggestion = f". Did you mean {guess}?" if guess else ""
+    return Problem(key, f"there is no {what} {name}; known are {'; '.join(known)}{suggestion}")

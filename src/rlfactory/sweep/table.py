@@ -10,8 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
+from rlfactory.config.problems import Problem
 from rlfactory.run.atomic_write import write_text
-from rlfactory.sweep.claims import Claim, form_problems
 from rlfactory.utils.data_files import FileError, read_json
 
 TABLE_FILE = "sweep.json"
@@ -108,6 +108,91 @@ class Job:
     after: str | None = None
 
 
+BEFORE = "before"
+"""In the place of a row: the other row itself, before training."""
+KINDS = ("better", "higher", "lower", "no_worse", "equal", "order")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a source says of rows, in one of these forms:
+
+    - `better`, `higher` or `lower`: a row, `than` another one, `before` or a number. Better is what
+      the column says;
+    - `no_worse`: a row, `than` another one, by no more than the `margin`;
+    - `equal`: a row and another one, `before` or a number, up to the `margin`;
+    - `order`: rows, each better than the next one.
+
+    Attributes:
+        text: the claim in a sentence.
+        score: the column that decides it.
+        stand_in: another column, whose stand-in decides it in sizes that have none for `score`.
+        source: where it is said.
+        margin: in the column's unit; may be a mapping by size.
+    """
+
+    text: str
+    score: str
+    source: str = ""
+    stand_in: str = ""
+    better: str | None = None
+    higher: str | None = None
+    lower: str | None = None
+    no_worse: str | None = None
+    equal: list[str | float] | None = None
+    order: list[str] | None = None
+    than: str | float | None = None
+    margin: float | dict[str, float] | None = None
+
+    @property
+    def forms(self) -> list[str]:
+        """The forms that it has; one, if it is right."""
+        return [kind for kind in KINDS if getattr(self, kind) is not None]
+
+    @property
+    def kind(self) -> str:
+        """Its form."""
+        return self.forms[0]
+
+    @property
+    def about_quality(self) -> bool:
+        """Whether it depends on whether more or less of the score is better."""
+        return self.kind in ("better", "no_worse", "order")
+
+    @property
+    def pairs(self) -> list[tuple[str, str | float]]:
+        """The compared rows: the first of each pair is the one that is claimed to be ahead."""
+        if self.order is not None:
+            return [*zip(self.order, self.order[1:], strict=False)]
+        if self.equal is not None:
+            return [(str(self.equal[0]), self.equal[1])]
+        assert self.than is not None
+        return [(getattr(self, self.kind), self.than)]
+
+    def margin_of(self, size: str) -> float:
+        """The margin in a size; 0 for claims without one."""
+        margin = self.margin.get(size) if isinstance(self.margin, dict) else self.margin
+        return margin or 0.0
+
+
+def form_problems(claim: Claim, place: str) -> Iterator[Problem]:
+    """What is wrong with a claim by itself."""
+    if len(claim.forms) != 1:
+        named = " and ".join(claim.forms) or "none"
+        yield Problem(place, f"has {named}; allowed is exactly one of {', '.join(KINDS)}")
+        return
+    needs_than = claim.kind not in ("equal", "order")
+    if needs_than and claim.than is None:
+        yield Problem(f"{place}.than", f"is missing; allowed is a row, {BEFORE} or a number")
+    if not needs_than and claim.than is not None:
+        yield Problem(f"{place}.than", f"has no meaning beside {claim.kind}")
+    if claim.equal is not None and (len(claim.equal) != 2 or not isinstance(claim.equal[0], str)):
+        allowed = f"a row, and a row, {BEFORE} or a number"
+        yield Problem(f"{place}.equal", f"is {claim.equal!r}; allowed is [{allowed}]")
+    if claim.order is not None and len(claim.order) < 2:
+        yield Problem(f"{place}.order", f"is {claim.order!r}; allowed are two rows or more")
+
+
 @dataclass(frozen=True)
 class Table:
     """A sweep of one size."""
@@ -165,7 +250,8 @@ def _problems(table: Table) -> Iterator[str]:
     if table.jobs and not table.columns:
         yield "it has no columns"
     # a size has not every column of the file, and a report says which claims it can't test
-    yield from map(str, form_problems(table.claims))
+    for number, claim in enumerate(table.claims):
+        yield from map(str, form_problems(claim, f"claims.{number}"))
 
 
 def _chain(job: Job | None, jobs: Mapping[str, Job]) -> Iterator[Job]:

@@ -24,8 +24,15 @@ from rlfactory.model.lm.gpt2_step import GPT2Step
 from rlfactory.model.text_base import TextModel
 from rlfactory.rollout import Tokens
 from rlfactory.tools.empty_models import empty_models
-from rlfactory.tools.fake_tensors import Counting, Work, bytes_of, fake_run
-from rlfactory.tools.speeds import Speeds, format_seconds, measured_speeds
+from rlfactory.tools.fake_tensors import (
+    Counting,
+    Speeds,
+    Work,
+    bytes_of,
+    fake_run,
+    format_seconds,
+    measured_speeds,
+)
 from rlfactory.train import build as engine
 from rlfactory.train.components import Components, NoProgress
 from rlfactory.train.trainer import Trainer
@@ -65,22 +72,34 @@ class Counted:
 
 
 class Phases:
-    """What each phase holds at most and does; one follows another."""
+    """What each phase holds at most and does; one follows another.
+
+    Attributes:
+        marks: the work done where a micro-batch, or what follows the last one, began.
+        token: the work of one token, of a language model.
+        waiting: bytes of what was drawn.
+    """
 
     def __init__(self, counting: Counting) -> None:
-        self._counting, self._name = counting, ""
+        self.counting, self._name, self._began = counting, "", counting.work
         self.memory: dict[str, float] = {}
         self.work: dict[str, Work] = {}
-        self._began = counting.work
+        self.marks: list[Work] = []
+        self.token: Work | None = None
+        self.waiting = 0.0
 
     def enter(self, name: str) -> None:
         """End the phase, and begin another."""
-        counting = self._counting
+        counting = self.counting
         if self._name:
             self.memory[self._name] = max(self.memory.get(self._name, 0), counting.peak)
             done = counting.work - self._began
             self.work[self._name] = self.work.get(self._name, Work()) + done
         self._name, self._began, counting.peak = name, counting.work, counting.now
+
+    def mark(self) -> None:
+        """A micro-batch, or what follows the last one, begins."""
+        self.marks.append(self.counting.work)
 
 
 def count(config: Config) -> Counted:
@@ -110,12 +129,12 @@ def _shrunk(config: Config) -> Config:
 
 def _count(config: Config, own: Config, components: Components, counting: Counting) -> Counted:
     trainer = Trainer(components, engine.training_budget(own), NoProgress())
-    base, phases, marks = counting.now, Phases(counting), Marks(counting)
-    with _watched(components, phases, marks, counting):
+    base, phases = counting.now, Phases(counting)
+    with _watched(components, phases):
         phases.enter("sampling")
         rollout = trainer.sample(0)
         drawn = len(rollout)
-        marks.waiting = float(_held(rollout))
+        phases.waiting = float(_held(rollout))
         phases.enter("scoring")
         names = {*components.algo.reward_names(components.reward.main), components.reward.main}
         scores = {name: torch.rand(drawn) for name in names}
@@ -124,7 +143,7 @@ def _count(config: Config, own: Config, components: Components, counting: Counti
             phases.enter("comparing")
             trainer.learner.learn(rollout, iteration)
         phases.enter("")
-    return _of_run(config, phases, marks, components.model, drawn=drawn, base=base)
+    return _of_run(config, phases, components.model, drawn=drawn, base=base)
 
 
 def _held(value: Any) -> int:
@@ -136,18 +155,17 @@ def _held(value: Any) -> int:
     return sum(map(_held, vars(value).values())) if hasattr(value, "__dataclass_fields__") else 0
 
 
-def _of_run(
-    config: Config, phases: "Phases", marks: "Marks", model: Any, *, drawn: int, base: float
-) -> Counted:
+def _of_run(config: Config, phases: Phases, model: Any, *, drawn: int, base: float) -> Counted:
     """The counts of a whole iteration, of what was drawn and of two micro-batches."""
     traits, processes = traits_of(config), processes_of(config)
     samples = config["prompts_per_iteration"] * config["group_size"] / processes
     items, size = update_items(config, traits)
     updates = config["updates_per_iteration"] * config["epochs"]
     each = {name: work * (1 / drawn) for name, work in phases.work.items()}
-    if marks.token is not None:
-        each["sampling"] += marks.token * (config["dynamics"]["length"] - TOKENS)
-    each |= {"learning": marks.micro_batch() * (1 / min(size, items))}
+    if phases.token is not None:
+        each["sampling"] += phases.token * (config["dynamics"]["length"] - TOKENS)
+    micro_batch = phases.marks[-1] - phases.marks[-2]
+    each |= {"learning": micro_batch * (1 / min(size, items))}
     drawn_in = [name for name in ("sampling", "decoding", "scoring") if name in each]
     work: dict[str, Work] = {name: each[name] * samples for name in drawn_in}
     compared = each.get("comparing", Work()) * (samples / 2)
@@ -156,7 +174,7 @@ def _of_run(
     drawing = each["sampling"] + each.get("decoding", Work())
     modules = _modules(model)
     weights = sum(map(bytes_of, modules))
-    waiting = marks.waiting * (samples / drawn - 1)
+    waiting = phases.waiting * (samples / drawn - 1)
     peaks = {name: peak - base + max(waiting, 0) for name, peak in phases.memory.items()}
     return Counted(
         weights + base,
@@ -175,28 +193,8 @@ def _modules(model: Any) -> list[nn.Module]:
     return [module for module in found if isinstance(module, nn.Module)]
 
 
-class Marks:
-    """The work between points of an update."""
-
-    def __init__(self, counting: Counting) -> None:
-        self._counting = counting
-        self._at: list[Work] = []
-        self.token: Work | None = None
-        self.waiting = 0.0
-
-    def mark(self) -> None:
-        """A micro-batch, or what follows the last one, begins."""
-        self._at.append(self._counting.work)
-
-    def micro_batch(self) -> Work:
-        """The work of the last micro-batch."""
-        return self._at[-1] - self._at[-2]
-
-
 @contextmanager
-def _watched(
-    components: Components, phases: "Phases", marks: Marks, counting: Counting
-) -> Iterator[None]:
+def _watched(components: Components, phases: Phases) -> Iterator[None]:
     """An engine whose phases are told apart, and which repeats nothing that it has counted."""
     model, hardware = components.model, components.hardware
     padded, step = hardware.pad_micro_batches, hardware.step
@@ -207,11 +205,11 @@ def _watched(
             phases.enter("learning")
         for batch in islice(padded(own, padding), MICRO_BATCHES if learns else None):
             if learns:
-                marks.mark()
+                phases.mark()
             yield batch
 
     def stepped(*arguments: Any) -> Any:
-        marks.mark()
+        phases.mark()
         phases.enter("updating")
         return step(*arguments)
 
@@ -219,9 +217,7 @@ def _watched(
         stack.enter_context(mock.patch.object(hardware, "pad_micro_batches", two))
         stack.enter_context(mock.patch.object(hardware, "step", stepped))
         if isinstance(model, TextModel):
-            stack.enter_context(
-                mock.patch.object(model, "rollout", _first_tokens(model, marks, counting))
-            )
+            stack.enter_context(mock.patch.object(model, "rollout", _first_tokens(model, phases)))
             stack.enter_context(mock.patch.object(GPT2Step, "fits", return_value=False))
         else:
             decode = model.decode
@@ -233,7 +229,8 @@ def _watched(
                 return images
 
             stack.enter_context(mock.patch.object(model, "decode", decoded))
-            stack.enter_context(mock.patch.object(model, "predict", _remembered(model, counting)))
+            remembered = _remembered(model, phases.counting)
+            stack.enter_context(mock.patch.object(model, "predict", remembered))
         yield
 
 
@@ -258,7 +255,7 @@ def _remembered(model: Any, counting: Counting) -> Callable[..., Any]:
     return remembered
 
 
-def _first_tokens(model: Any, marks: Marks, counting: Counting) -> Callable[..., Any]:
+def _first_tokens(model: Any, phases: Phases) -> Callable[..., Any]:
     """A language model's `rollout` that draws the first tokens only, into a whole cache."""
     rollout, hidden = model.rollout, model._hidden
 
@@ -266,7 +263,7 @@ def _first_tokens(model: Any, marks: Marks, counting: Counting) -> Callable[...,
         passes = list[Work]()
 
         def passed(*arguments: Any) -> Any:
-            passes.append(counting.work)
+            passes.append(phases.counting.work)
             if len(passes) > TOKENS:
                 raise _Drawn
             return hidden(*arguments)
@@ -275,7 +272,7 @@ def _first_tokens(model: Any, marks: Marks, counting: Counting) -> Callable[...,
             try:
                 return rollout(prompt, prompt_mask, dynamics, uniform)
             except _Drawn:
-                marks.token = (passes[-1] - passes[-2]) * (1 / len(prompt))
+                phases.token = (passes[-1] - passes[-2]) * (1 / len(prompt))
         shape, device = uniform.shape, prompt.device
         response = torch.zeros(shape, dtype=torch.long, device=device)
         mask = torch.ones(shape, dtype=torch.bool, device=device)

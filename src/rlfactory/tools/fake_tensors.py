@@ -1,11 +1,12 @@
 """Fake tensors (torch's FakeTensorMode), whose operators derive shapes and compute nothing, and
-what they would take: live bytes, FLOPs, bytes moved and kernels.
+what they would take: live bytes, FLOPs, bytes moved, kernels and seconds.
 
 Weights are fake tensors of the CPU; what an engine computes from them is fake too, and all of its
 bookkeeping stays real. Questions whose answer depends on data are answered as in a run without
 accidents: what is asked for is finite, and small.
 """
 
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
+from rlfactory.config.memory.devices import GPUModel
+
 WITHOUT_KERNEL = (
     *("empty", "detach", "lift_fresh", "_unsafe_view", "alias", "expand", "is_same_size"),
     *("_local_scalar_dense", "sym_size", "device"),
@@ -28,6 +31,15 @@ WITHOUT_KERNEL = (
 """Beginnings of the names of operators that only describe memory."""
 SMALL = 1e-9
 """The number that fake tensors hold where one is read."""
+MATMUL_EFFICIENCY = 0.62
+"""The part of a GPU's peak that large matrix products and attention reach in practice."""
+BANDWIDTH_EFFICIENCY = 0.75
+"""The same of the bandwidth of its memory, for operators that only read and write."""
+RUN_EFFICIENCY = 0.7
+"""The part of an iteration in which a GPU works at these speeds: the only number that was fitted to
+published runs (docs/estimate.md). The rest are waits, work of the host, and uneven ranks."""
+LAUNCH_SECONDS = 7e-6
+"""Host time of PyTorch for one eager kernel; a GPU that is faster than this waits for the host."""
 
 
 @dataclass
@@ -60,6 +72,43 @@ class Work:
 
     def __sub__(self, other: "Work") -> "Work":
         return self + other * -1.0
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """How fast a device works.
+
+    Attributes:
+        name: of the device.
+        half, single, convolution: FLOP/s that are reached, see `Work`.
+        moved: bytes/s that are reached.
+        launch: seconds of the host for each kernel.
+        is_async: launches overlap with the work of the kernels, as on a GPU.
+    """
+
+    name: str
+    half: float
+    single: float
+    convolution: float
+    moved: float
+    launch: float
+    is_async: bool = True
+
+    @classmethod
+    def of(cls, gpu: GPUModel) -> "Speeds":
+        """Those of a GPU, by its data sheet and the efficiencies above."""
+        matmul = RUN_EFFICIENCY * MATMUL_EFFICIENCY
+        moved = RUN_EFFICIENCY * BANDWIDTH_EFFICIENCY * gpu.bandwidth
+        launch = LAUNCH_SECONDS / RUN_EFFICIENCY
+        half, single, convolution = (matmul * x for x in (gpu.half, gpu.single, gpu.tf32))
+        return cls(gpu.name, half, single, convolution, moved, launch)
+
+    def seconds(self, work: Work) -> float:
+        """Of some work, whose kernels run one after another."""
+        kernels = work.half / self.half + work.single / self.single
+        kernels += work.convolution / self.convolution + work.moved / self.moved
+        launches = work.launches * self.launch
+        return max(kernels, launches) if self.is_async else kernels + launches
 
 
 class Counting(TorchDispatchMode):
@@ -235,3 +284,33 @@ def fake_run() -> Iterator[tuple[FakeTensorMode, Counting]]:
     }
     with as_on_cuda(), mock.patch.multiple(FakeTensor, create=True, **read), Counting() as counting:
         yield FakeTensorMode(allow_non_fake_inputs=True), counting
+
+
+def measured_speeds() -> Speeds:
+    """Those of this machine's CPU, in about a second."""
+    x, small = torch.randn(768, 768), torch.randn(8)
+    image, kernel = torch.randn(4, 32, 64, 64), torch.randn(32, 32, 3, 3)
+    rate = 2 * 768.0**3 / _seconds(lambda: x @ x)
+    convolved = (
+        2 * image.numel() * 32 * 9.0 / _seconds(lambda: torch.conv2d(image, kernel, padding=1))
+    )
+    wide = torch.randn(2**20)
+    moved = 12.0 * wide.numel() / _seconds(lambda: wide + wide)
+    launch = _seconds(lambda: small * small)
+    return Speeds("this CPU", rate, rate, convolved, moved, launch, is_async=False)
+
+
+def _seconds(call: Callable[[], Any], budget: float = 0.2) -> float:
+    """The least of as many calls as take about `budget` seconds."""
+    call()
+    found, end = list[float](), time.perf_counter() + budget
+    while time.perf_counter() < end or len(found) < 3:
+        began = time.perf_counter()
+        call()
+        found.append(time.perf_counter() - began)
+    return min(found)
+
+
+def format_seconds(seconds: float) -> str:
+    """Two digits, as many as a prediction is worth."""
+    return f"{seconds:,.0f}" if seconds >= 9.5 else f"{seconds:.2g}"

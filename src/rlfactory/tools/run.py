@@ -4,7 +4,6 @@ import base64
 import gc
 import math
 from collections.abc import Mapping, Sequence
-from html import escape
 from inspect import signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -116,8 +115,7 @@ class Run:
         """
         from rlfactory.run.inputs import with_inputs
         from rlfactory.tools.restore import find_checkpoint, restored_components
-        from rlfactory.tools.sample import draw_samples
-        from rlfactory.tools.sampling_config import SamplingOptions, sampling_config
+        from rlfactory.tools.sample import SamplingOptions, draw_samples, sampling_config
 
         with live_objects(self._required({})):
             checkpoint = find_checkpoint(self.path, best)
@@ -240,8 +238,6 @@ class Run:
         return None if is_shown else self._html()
 
     def _html(self) -> str:
-        from rlfactory.tools.run import as_html
-
         return as_html(self.folder, self.before, self.after)
 
 
@@ -306,41 +302,19 @@ SHOWN = 8
 
 def as_html(folder: RunFolder, before: Mapping[str, float], after: Mapping[str, float]) -> str:
     """The path, the mean scores before and after training, the curves, and the newest grid of
-    samples or table of texts.
+    samples, or a table of the first texts with the score that trains.
     """
-    grids = sorted(folder.samples.glob("eval_*.png"))
-    parts = [f"<p><code>{escape(str(folder.path))}</code></p>", _scores(before, after)]
-    for picture in [folder.curves, *grids[-1:]]:
-        if picture.is_file():
-            data = base64.b64encode(picture.read_bytes()).decode("ascii")
-            source = f"data:image/png;base64,{data}"
-            parts.append(f'<img alt="{picture.stem}" style="max-width:100%" src="{source}">')
-    return "\n".join(part for part in [*parts, _texts(folder)] if part)
+    from rlfactory.report.page import template
 
-
-def _scores(before: Mapping[str, float], after: Mapping[str, float]) -> str:
-    """A table of mean scores on the evaluation prompts; nothing where none was evaluated."""
-    rows = [
-        [name, number(before.get(name, math.nan)), number(score)] for name, score in after.items()
-    ]
-    return _table(["mean score", "before", "after"], rows)
-
-
-def _texts(folder: RunFolder) -> str:
-    """The first texts of the last evaluation, with the score that trains; nothing for images."""
-    main = main_score(folder)
+    main, grids = main_score(folder), [p for p in folder.shown().values() if p.suffix == ".png"]
+    shown = [picture for picture in [folder.curves, *grids[-1:]] if picture.is_file()]
     samples = [s for i in evaluated(folder)[-1:] for s in samples_at(folder, i, main)]
-    rows = [[prompt, s.text, number(s.score)] for prompt, s in samples if s.text is not None]
-    return _table(["prompt", "completion", main], rows[:SHOWN])
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """An HTML table of texts, which are escaped; nothing without rows."""
-    lines = ["".join(f"<td{_STYLE}>{escape(cell)}</td>" for cell in row) for row in rows]
-    head = "".join(f"<th{_STYLE}>{escape(name)}</th>" for name in heads)
-    body = "".join(f"<tr>{line}</tr>" for line in [head, *lines])
-    return f"<table>{body}</table>" if rows else ""
-
-
-_STYLE = ' style="text-align:left;white-space:pre-wrap"'
-"""Notebooks align cells to the right and fold spaces, which are part of a completion."""
+    texts = [[prompt, s.text, number(s.score)] for prompt, s in samples if s.text is not None]
+    html = template("notebook.html").render(
+        path=folder.path,
+        scores=[[name, number(before.get(name, math.nan)), number(x)] for name, x in after.items()],
+        images=[(path.stem, base64.b64encode(path.read_bytes()).decode()) for path in shown],
+        main=main,
+        texts=texts[:SHOWN],
+    )
+    return html.strip()

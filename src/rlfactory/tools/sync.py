@@ -1,5 +1,6 @@
 """`rlfactory sync`: logs all of a run afterwards, after a failure or to another logger."""
 
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,6 +10,10 @@ from rlfactory.config.overrides import override_frozen
 from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.config.schema_problems import component_problems
 from rlfactory.config.words import SEARCHPATH
+from rlfactory.run.folder import RunFolder
+from rlfactory.run.loggers import Logger, Several
+from rlfactory.run.loggers.base import log_samples
+from rlfactory.run.metrics import read
 
 Config = Mapping[str, Any]
 
@@ -31,9 +36,6 @@ def chosen_logger(frozen: Config, overrides: Sequence[str]) -> Config:
 def replay_to_logger(run: Path, config: Config) -> int:
     """Log all of a run to its logger, or to each part of several; returns the exit code."""
     from rlfactory.config.schema.targets import instantiate
-    from rlfactory.run.folder import RunFolder
-    from rlfactory.run.loggers import Several
-    from rlfactory.run.loggers.replay import replay_run
 
     made, code = instantiate(config["logger"], "logger"), 0
     parts = made.parts if isinstance(made, Several) else {type(made).__name__: made}
@@ -47,3 +49,26 @@ def replay_to_logger(run: Path, config: Config) -> int:
         else:
             print(f"{run}: {name} has {count} lines of metrics and the samples")
     return code
+
+
+def replay_run(logger: Logger, folder: RunFolder, config: Mapping[str, Any]) -> int:
+    """Log all metrics and samples of a run from the beginning; returns the lines of metrics."""
+    records, samples = read(folder.metrics), folder.shown()
+    logger.restart(folder.path)
+    logger.start(folder.path, config)
+    for record in records:
+        iteration = int(record["iteration"] or 0)
+        # samples of an evaluation are logged before the metrics of the next iteration
+        for done in [done for done in samples if done <= iteration]:
+            log_samples(logger, done, samples.pop(done))
+        logger.log(iteration, _values(record))
+    logger.finish()
+    return len(records)
+
+
+def _values(record: Mapping[str, float | None]) -> dict[str, float]:
+    return {
+        name: math.nan if value is None else value
+        for name, value in record.items()
+        if name not in ("iteration", "time")
+    }

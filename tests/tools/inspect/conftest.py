@@ -11,7 +11,6 @@ from rlfactory.dynamics.token import Token
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.report.statistics import Change
 from rlfactory.tools.inspect.analysis import DirectionView, Survey, TokenView
-from rlfactory.tools.inspect.attribution import Attribution
 from rlfactory.tools.inspect.hooked_model import Texts, boot, texts_of
 
 PROMPTS = ["This movie", "I", "", "A long opening of"]
@@ -55,9 +54,7 @@ class Words:
         return WORDS[ids[0] % len(WORDS)]
 
 
-def attribution(rows: int, directions: int, draw: Iterator[torch.Generator]) -> Attribution:
-    shapes: list[tuple[int, ...]] = [(), (L,), (L,), (L, H), (L,), ()]
-    return Attribution(*(torch.randn(rows, *s, directions, generator=next(draw)) for s in shapes))
+PARTS = 2 + L * (H + 2)
 
 
 def view(draw: Iterator[torch.Generator], shift: float) -> TokenView:
@@ -70,7 +67,7 @@ def view(draw: Iterator[torch.Generator], shift: float) -> TokenView:
     return TokenView(
         lens=(logits + growing * sign).sigmoid().log() - 5,
         next=torch.randn(rows, L + 1, generator=next(draw)) - 3,
-        parts=attribution(rows, TOKENS, draw),
+        parts=torch.randn(rows, PARTS, TOKENS, generator=next(draw)),
         ends=at % (WIDTH - 10) == 0,
         sample=at // (WIDTH - 10),
     )
@@ -81,7 +78,7 @@ def survey() -> Survey:
     generator = torch.Generator().manual_seed(0)
     draw = iter(lambda: generator, None)
     at = torch.arange(WIDTH).expand(SAMPLES, -1)
-    one = attribution(1, 1, draw).map(lambda parts: parts / 60)
+    one = torch.randn(PARTS, generator=generator) / 60
     return Survey(
         texts=Texts(at, at >= 10, (at >= 9) & (at < WIDTH - 1), at == 9),
         scores=torch.tensor([0.3, torch.nan, 0.9, 0.1]),

@@ -20,10 +20,9 @@ from .conftest import Words
 def test_nothing_overlaps_or_leaves_the_page(
     survey: Survey, figures: list[Figure], tmp_path: Path
 ) -> None:
-    assert survey.direction is not None
     draw_lens(survey, Words(), tmp_path / "lens.png")
     draw_attribution(survey, Words(), tmp_path / "attribution.png")
-    draw_direction(survey.direction, tmp_path / "direction.png")
+    draw_direction(survey, tmp_path / "direction.png")
     assert len(figures) == 3
     for figure in figures:
         page = figure.bbox
@@ -42,8 +41,8 @@ def test_equal_colours_are_equal_values_in_all_panels(
     survey: Survey, figures: list[Figure], tmp_path: Path
 ) -> None:
     assert survey.direction is not None
-    view = replace(survey.direction, shift=survey.direction.shift.map(lambda parts: 3 * parts))
-    draw_direction(view, tmp_path / "direction.png")
+    view = replace(survey.direction, shift=3 * survey.direction.shift)
+    draw_direction(replace(survey, direction=view), tmp_path / "direction.png")
     images = [axes.images[0] for axes in figures[0].axes if axes.images]
     limits = [image.get_clim() for image in images[:2]]
     assert limits[0] == limits[1]

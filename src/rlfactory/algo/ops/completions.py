@@ -1,10 +1,16 @@
-"""Completions and images that the data give."""
+"""Completions and images that the data give, and whole completions as training items."""
 
-from typing import Any
+from typing import Any, TypeVar
 
+from rlfactory.batch import TokenBatch
+from rlfactory.model.text_base import TextModel
 from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.prompts.ops.chat import reply_text
 from rlfactory.prompts.ops.row_forms import UNPAIRED, is_unpaired
+from rlfactory.rollout import Rollout
+from rlfactory.utils.pytree import require
+
+BatchT = TypeVar("BatchT", bound=TokenBatch)
 
 
 def given_completion(prompt: Prompt, column: str, key: str) -> str:
@@ -45,3 +51,12 @@ def given_image(prompt: Prompt, column: str, key: str) -> Any:
         f"the prompt {prompt.text[:60]!r}: it has no image under {column!r};"
         f" its columns are {', '.join(prompt.metadata) or 'none'} (algo.{key})"
     )
+
+
+def completion_items(rollout: Rollout, model: TextModel, kind: type[BatchT]) -> BatchT:
+    """An item for each completion with its advantages, of as many rows as `model` takes at once."""
+    tokens = require(rollout.tokens, "tokens")
+    advantage = require(rollout.advantage, "advantages")
+    returns = require(rollout.returns, "returns")
+    max_rows = model.rows_at_once(tokens.mask.shape[1], max(1, len(rollout)))
+    return kind(tokens.measured(), advantage, returns, max_rows=max_rows)

@@ -25,6 +25,7 @@ class _Sweep(TypedDict):
 
 
 SWEEP, SWEEP_FILE, LINKS = "RLFACTORY_SWEEP", "sweep.json", "links.json"
+GRID, TABLE = "eval/samples", "eval/table"
 
 
 class Logger(ABC):
@@ -194,6 +195,22 @@ class HostedRun(Logger):
     @property
     def _package(self) -> Any:
         return import_module(self.service)
+
+
+def log_samples(logger: Logger, iteration: int, path: Path, prompt_set: str = "") -> None:
+    """Log an evaluation's samples: `path` if it is an image, and the table beside it if it exists.
+
+    `path` is the file that `Gallery.show` returned; of a prompt set the names have its name inside.
+    """
+    table_file = path.with_suffix(".json")
+    table = SampleTable.load(table_file) if table_file.is_file() else None
+    grid, cells = (
+        name.replace("/", f"/{prompt_set}/") if prompt_set else name for name in (GRID, TABLE)
+    )
+    if path.suffix == ".png":
+        logger.images(iteration, grid, path, "" if table is None else table.title)
+    if table is not None:
+        logger.table(iteration, cells, table)
 
 
 def save_link(run_dir: Path, name: str, url: str | None) -> None:

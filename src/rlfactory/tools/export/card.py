@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from huggingface_hub import ModelCardData
+from huggingface_hub import ModelCard, ModelCardData
 from huggingface_hub.constants import ENDPOINT
 
 from rlfactory.report.labels import evaluation_label
@@ -22,6 +22,7 @@ from rlfactory.utils.data_files import read_shown
 Config = Mapping[str, Any]
 
 CARD_FILE, CONFIG_FILE, PICTURES = "README.md", "rlfactory.yaml", "pictures"
+TEMPLATE = Path(__file__).with_name("card.md")
 LORA, MERGED, FULL = "LoRA adapters", "merged LoRA adapters", "all weights"
 
 
@@ -55,84 +56,54 @@ def write_card(folder: Path, info: ExportInfo, snippet: Snippet, notes: Sequence
 
     No path of this machine is in them: only the names of its files and folders.
     """
-    text = info.run.config.read_text(encoding="utf-8")
-    config = yaml.safe_dump(
-        without_folders(yaml.safe_load(text)), sort_keys=False, allow_unicode=True
-    )
+    content = without_folders(yaml.safe_load(info.run.config.read_text(encoding="utf-8")))
+    config = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
     (folder / CONFIG_FILE).write_text(config, encoding="utf-8")
-    images = _copy_images(folder, info)
-    choices = info.config["choices"]
-    lines = [
-        "---",
-        _front_matter(info),
-        "---",
-        "",
-        f"# {choices['model']}, tuned by {choices['algo']} for {choices['reward']}",
-        "",
-        f"{_base(info)}, fine-tuned by reinforcement learning with `rlfactory`"
-        f" ({info.form}; the `{info.weights}` weights after {info.step} iterations).",
-        "",
-        "## Use",
-        "",
-        "```python",
-        snippet.code,
-        "```",
-        "",
-        *(f"- {note}" for note in [*notes, *_notes(info, snippet)]),
-        "",
-        "## Before and after",
-        "",
-        *_scores(info),
-        "",
-        *images,
-        "## How it was made",
-        "",
-        *_origin(info),
-        "",
-        "<details><summary>Configuration</summary>",
-        "",
-        "```yaml",
-        config.rstrip(),
-        "```",
-        "",
-        "</details>",
-    ]
-    (folder / CARD_FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def _front_matter(info: ExportInfo) -> str:
-    is_text = info.media == "texts"
-    adapters = info.form == LORA
-    library = "diffusers"
-    if is_text:
-        library = "peft" if adapters else "transformers"
-    data = ModelCardData(
-        base_model=info.base.hub_id,
-        library_name=library,
-        pipeline_tag="text-generation" if is_text else "text-to-image",
-        tags=[
-            "rlfactory",
-            "reinforcement-learning",
-            info.config["choices"]["algo"],
-            *(["lora"] if info.form in (LORA, MERGED) else []),
-        ],
+    hub_id, command = info.base.hub_id, read_shown(info.run.command).strip()
+    card = ModelCard.from_template(
+        _card_data(info),
+        template_path=str(TEMPLATE),
+        info=info,
+        choices=info.config["choices"],
+        base=f"[{hub_id}]({ENDPOINT}/{hub_id})" if hub_id else f"`{info.base.name}`",
+        code=snippet.code,
+        notes=[*notes, *snippet.notes, *_notes(info)],
+        scores=_scores(info),
+        folder=PICTURES,
+        pictures=_copy_images(folder, info),
+        source=without_folders(info.config["prompts"].get("path")),
+        samples=info.config["prompts_per_iteration"] * info.config["group_size"],
+        command=command_without_folders(command) if command else "",
+        links=logger_links(info.run.path),
+        config_file=CONFIG_FILE,
+        config=config.rstrip(),
     )
-    return str(data.to_yaml())
+    (folder / CARD_FILE).write_text(f"{card}\n", encoding="utf-8")
 
 
-def _notes(info: ExportInfo, snippet: Snippet) -> list[str]:
-    notes = list(snippet.notes)
+def _card_data(info: ExportInfo) -> ModelCardData:
+    is_text, adapters = info.media == "texts", info.form == LORA
+    of_texts = "peft" if adapters else "transformers"
+    tags = ["rlfactory", "reinforcement-learning", info.config["choices"]["algo"]]
+    return ModelCardData(
+        base_model=info.base.hub_id,
+        library_name=of_texts if is_text else "diffusers",
+        pipeline_tag="text-generation" if is_text else "text-to-image",
+        tags=tags + (["lora"] if info.form in (LORA, MERGED) else []),
+    )
+
+
+def _notes(info: ExportInfo) -> list[str]:
+    notes = []
+    is_unet = info.config["model"]["_target_"].endswith(".SD")
     if info.form == LORA and info.media == "images":
-        part = "unet" if info.config["model"]["_target_"].endswith(".SD") else "transformer"
-        if info.file is None:
-            notes.append(
-                f"PEFT opens the same folder: `PeftModel.from_pretrained(pipe.{part}, PATH)`."
-            )
-        else:
-            notes.append(f"ComfyUI reads `{info.file}` from its folder `models/loras`.")
+        part = "unet" if is_unet else "transformer"
+        in_peft = f"PEFT opens the same folder: `PeftModel.from_pretrained(pipe.{part}, PATH)`."
+        in_comfyui = f"ComfyUI reads `{info.file}` from its folder `models/loras`."
+        notes.append(in_peft if info.file is None else in_comfyui)
     if info.form != LORA:
         notes.append("All parts are in float32; pass `dtype=torch.bfloat16` for half the memory.")
-    if info.form != LORA and info.config["model"]["_target_"].endswith(".SD"):
+    if info.form != LORA and is_unet:
         notes.append("The pipeline has no safety checker, as none was loaded in training.")
     return notes
 
@@ -150,43 +121,17 @@ def _scores(info: ExportInfo) -> list[str]:
     return lines
 
 
-def _copy_images(folder: Path, info: ExportInfo) -> list[str]:
-    """Copy the images and pages of samples; returns the lines that show them."""
-    strip, grid = info.run.strip, info.run.grid(info.step)
-    lines = []
+def _copy_images(folder: Path, info: ExportInfo) -> list[tuple[str, str]]:
+    """Copy the images and pages of samples; returns their titles and names."""
     first = info.run.evaluation(0)
-    label = evaluation_label(first.is_file() and Scores.load(first).separate)
-    for title, image in (
-        ("The same prompts over training", strip),
-        (f"{label.capitalize()} after {info.step} iterations", grid),
-    ):
-        for path in (image, image.with_suffix(".md")):
-            if path.is_file():
-                (folder / PICTURES).mkdir(exist_ok=True)
-                shutil.copyfile(path, folder / PICTURES / path.name)
-                mark = "!" if path.suffix == ".png" else ""
-                lines += [f"{mark}[{title}]({PICTURES}/{path.name})", ""]
-    return lines
-
-
-def _origin(info: ExportInfo) -> list[str]:
-    config, choices = info.config, info.config["choices"]
-    source = without_folders(config["prompts"].get("path"))
-    prompts = f"`{choices['prompts']}`" + (f" (`{source}`)" if source else "")
-    samples = config["prompts_per_iteration"] * config["group_size"]
-    lines = [
-        f"- base: {_base(info)}",
-        f"- prompts: {prompts}; reward: `{choices['reward']}`",
-        f"- algorithm: `{choices['algo']}` with `{choices['dynamics']}` and"
-        f" `{choices['regularizer']}`, {info.step} iterations of {samples} samples,"
-        f" seed {config['seed']}",
-    ]
-    if command := read_shown(info.run.command).strip():
-        lines.append(f"- command: `{command_without_folders(command)}`")
-    links = [f"- metrics: [{name}]({url})" for name, url in logger_links(info.run.path).items()]
-    return [*lines, *links, f"- configuration: [{CONFIG_FILE}]({CONFIG_FILE})"]
-
-
-def _base(info: ExportInfo) -> str:
-    hub_id = info.base.hub_id
-    return f"`{info.base.name}`" if hub_id is None else f"[{hub_id}]({ENDPOINT}/{hub_id})"
+    label = evaluation_label([Scores.load(first)] if first.is_file() else [])
+    images = {
+        "The same prompts over training": info.run.strip,
+        f"{label.capitalize()} after {info.step} iterations": info.run.grid(info.step),
+    }
+    files = [(t, path) for t, image in images.items() for path in (image, image.with_suffix(".md"))]
+    found = [(title, path) for title, path in files if path.is_file()]
+    for _, path in found:
+        (folder / PICTURES).mkdir(exist_ok=True)
+        shutil.copyfile(path, folder / PICTURES / path.name)
+    return [(title, path.name) for title, path in found]

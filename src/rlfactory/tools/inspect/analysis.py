@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -15,14 +14,10 @@ from rlfactory.report.statistics import Change, paired_change
 from rlfactory.reward.base import Reward, RewardError, Samples, score_checked
 from rlfactory.rollout import Rollout
 from rlfactory.tools.inspect.attribution import (
-    Attribution,
-    Readout,
     attribute,
     lens,
     mean_probabilities,
     most_changed,
-    readout,
-    require_complete,
     token_directions,
 )
 from rlfactory.tools.inspect.hooked_model import Texts, boot, streams, texts_of
@@ -104,14 +99,14 @@ class TokenView:
     Attributes:
         lens: `[P, L + 1, K]`, the logit lens: log-probabilities after each of L layers.
         next: `[P, L + 1]`, the same for the token that follows in the text.
-        parts: the attribution of the K logits to the parts of the network.
+        parts: `[P, N, K]`, the contributions of the N parts of the network to the K logits.
         ends: `[P]`, true where a prompt ends.
         sample: `[P]`, the number of the text.
     """
 
     lens: Tensor
     next: Tensor
-    parts: Attribution
+    parts: Tensor
     ends: Tensor
     sample: Tensor
 
@@ -121,16 +116,16 @@ class DirectionView:
     """The direction from bad to good samples, and the contributions of the parts along it.
 
     Attributes:
-        gap: one row, good minus bad samples in the base; it sums to 1.
-        shift: one row, tuned minus base on the same texts.
+        gap: `[N]`, good minus bad samples in the base; it sums to 1.
+        shift: `[N]`, tuned minus base on the same texts.
         change: the sum of `shift` over prompts, with its interval.
         separation: how often a held-out good sample lies above a bad one; 0.5 is chance.
         up: `[K]`, the tokens that the direction promotes most.
         down: `[K]`, those that it demotes most.
     """
 
-    gap: Attribution
-    shift: Attribution
+    gap: Tensor
+    shift: Tensor
     change: Change
     separation: float
     up: Tensor
@@ -159,8 +154,18 @@ class Survey:
     tuned: TokenView
     direction: DirectionView | None
 
-    def attributions(self) -> tuple[Attribution, Attribution]:
-        """Attributions of base and tuned, one row each, averaged over positions.
+    @property
+    def layers(self) -> int:
+        """L."""
+        return self.base.lens.shape[1] - 1
+
+    @property
+    def heads(self) -> int:
+        """H, of a layer."""
+        return (self.base.parts.shape[1] - 2) // self.layers - 2
+
+    def attributions(self) -> tuple[Tensor, Tensor]:
+        """The contributions `[N, 2 K]` in base and in tuned, averaged over positions.
 
         The weights are how far a token's probability moved there in the direction in which it
         moved on average; positions where it moved in the other one have weight 0.
@@ -169,7 +174,9 @@ class Survey:
         sign = torch.ones(len(self.ids))
         sign[len(self.ids) // 2 :] = -1
         weights = (change * sign).clamp(min=0)
-        return self.base.parts.weighted(weights), self.tuned.parts.weighted(weights)
+        weights = weights / weights.sum(0).clamp(min=1e-12)
+        base, tuned = ((view.parts * weights[:, None]).sum(0) for view in (self.base, self.tuned))
+        return base, tuned
 
 
 def survey(
@@ -217,15 +224,13 @@ def _scores(reward: Reward, rollout: Rollout) -> Tensor:
 
 @torch.no_grad()
 def _token_view(bridge: TransformerBridge, texts: Texts, ids: Tensor) -> TokenView:
-    fixed, views, done = readout(bridge), [], 0
-    directions, offset = token_directions(fixed, ids, centred=True)
+    views, done = [], 0
+    directions, offset = token_directions(bridge, ids)
     for part, stream in streams(bridge, texts):
-        attribution = attribute(stream, fixed, directions, offset)
-        require_complete(attribution, stream, directions, offset)
         view = TokenView(
             lens=lens(bridge, stream, ids.expand(len(stream.start), -1)).cpu(),
             next=lens(bridge, stream, part.next[:, None])[..., 0].cpu(),
-            parts=attribution.map(Tensor.cpu),
+            parts=attribute(bridge, stream, directions, offset).cpu(),
             ends=part.ends[part.foretold],
             sample=done + part.foretold.nonzero()[:, 0],
         )
@@ -249,11 +254,11 @@ def _direction_view(
     if direction is None:
         return None
     before, after = (_along(bridge, texts, direction) for bridge in (base, tuned))
-    by_prompt = [group_means(a.total()[:, 0], groups).numpy() for a in (before, after)]
-    order = _token_cosines(readout(base), direction).argsort(descending=True)
+    by_prompt = [group_means(parts.sum(1), groups).numpy() for parts in (before, after)]
+    order = _token_cosines(base, direction).argsort(descending=True)
     return DirectionView(
-        gap=before.map(lambda x: good_minus_bad(x[scored], scores, scored_groups)[None]),
-        shift=_mean_difference(before, after),
+        gap=good_minus_bad(before[scored], scores, scored_groups),
+        shift=(after - before).mean(0),
         change=paired_change(*by_prompt),
         separation=separation(states, scores, scored_groups),
         up=order[:count],
@@ -270,27 +275,19 @@ def _states(bridge: TransformerBridge, texts: Texts) -> Tensor:
     return torch.cat(means)
 
 
-def _along(bridge: TransformerBridge, texts: Texts, direction: Tensor) -> Attribution:
-    """Contributions to the direction, averaged over each response."""
-    fixed, means = readout(bridge), []
-    u = direction.to(fixed.gain.device)[None]
+def _along(bridge: TransformerBridge, texts: Texts, direction: Tensor) -> Tensor:
+    """Contributions `[B, N]` to the direction, averaged over each response."""
+    u, means = direction.to(bridge.W_U.device)[None], []
     for part, stream in streams(bridge, texts):
-        attribution = attribute(stream, fixed, u, u.new_zeros(1))
-        require_complete(attribution, stream, u, u.new_zeros(1))
-        rows = part.foretold.nonzero()[:, 0].to(u.device)
-        means.append(attribution.map(partial(group_means, groups=rows)).map(Tensor.cpu))
-    return concat(means)
+        found = attribute(bridge, stream, u, u.new_zeros(1))[..., 0]
+        means.append(group_means(found, part.foretold.nonzero()[:, 0].to(u.device)).cpu())
+    return torch.cat(means)
 
 
-def _mean_difference(before: Attribution, after: Attribution) -> Attribution:
-    """`after` minus `before`, averaged over the responses to one row."""
-    means = [view.map(lambda x: x.mean(0, keepdim=True)) for view in (before, after)]
-    return concat(means).map(lambda x: x[1:] - x[:1])
-
-
-def _token_cosines(fixed: Readout, direction: Tensor) -> Tensor:
+def _token_cosines(bridge: TransformerBridge, direction: Tensor) -> Tensor:
     """The cosine `[V]` of the direction with each token's centred unembedding."""
-    tokens = fixed.unembed - fixed.unembed.mean(1, keepdim=True)
+    tokens = bridge.W_U.detach()
+    tokens = tokens - tokens.mean(1, keepdim=True)
     u = direction.to(tokens.device)
     cosine: Tensor = u @ tokens / (tokens.norm(dim=0) * u.norm()).clamp(min=1e-12)
     return cosine.cpu()

@@ -6,8 +6,6 @@ direction is the sum of the projections of what each part wrote into the residua
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -18,92 +16,67 @@ from rlfactory.tools.inspect.hooked_model import InspectionError, Stream, Texts,
 _TOLERANCE = 1e-3
 
 
-@dataclass(frozen=True)
-class Readout:
-    """The weights between the residual stream and the logits.
-
-    Attributes:
-        gain: `[d]`, of the last norm.
-        bias: `[d]`, of the last norm.
-        unembed: `[d, V]`.
-        unembed_bias: `[V]`.
-        output: `[L, H, c, d]`, the heads' output matrices.
-        output_bias: `[L, d]`, of the attention outputs.
-        centred: whether the norm subtracts the mean, as a layer norm does and an RMS norm does not.
-    """
-
-    gain: Tensor
-    bias: Tensor
-    unembed: Tensor
-    unembed_bias: Tensor
-    output: Tensor
-    output_bias: Tensor
-    centred: bool
+def part_names(layers: int, heads: int) -> list[str]:
+    """The names of the N parts that contributions are given for, in the order of writing."""
+    inner = [
+        name
+        for layer in range(1, layers + 1)
+        for name in (
+            *(f"head {layer}.{head}" for head in range(1, heads + 1)),
+            *(f"attention bias {layer}", f"MLP {layer}"),
+        )
+    ]
+    return ["embeddings", *inner, "constant"]
 
 
-@dataclass(frozen=True)
-class Attribution:
-    """Contributions to K directions at P positions, in a network of L layers of H heads.
-
-    Attributes:
-        start: `[P, K]`, of the embeddings.
-        attention: `[P, L, K]`; the sum of `heads` and `head_bias`.
-        mlp: `[P, L, K]`.
-        heads: `[P, L, H, K]`.
-        head_bias: `[P, L, K]`, of the attention output bias.
-        constant: `[P, K]`, of the last norm's bias and the unembedding bias.
-    """
-
-    start: Tensor
-    attention: Tensor
-    mlp: Tensor
-    heads: Tensor
-    head_bias: Tensor
-    constant: Tensor
-
-    def map(self, change: Callable[[Tensor], Tensor]) -> "Attribution":
-        """Apply a function to every field."""
-        return Attribution(**{f.name: change(getattr(self, f.name)) for f in fields(self)})
-
-    def total(self) -> Tensor:
-        """The sum of all contributions, `[P, K]`."""
-        return self.start + self.attention.sum(1) + self.mlp.sum(1) + self.constant
-
-    def parts(self) -> Tensor:
-        """All contributions, `[P, 2 L + 2, K]`, in the order of `part_names`."""
-        layers = torch.stack([self.attention, self.mlp], dim=2).flatten(1, 2)
-        return torch.cat([self.start[:, None], layers, self.constant[:, None]], dim=1)
-
-    def weighted(self, weights: Tensor) -> "Attribution":
-        """One row: the mean over positions with `weights` `[P, K]`."""
-        weights = weights / weights.sum(0).clamp(min=1e-12)
-
-        def mean(parts: Tensor) -> Tensor:
-            middle = [1] * (parts.ndim - 2)
-            return (parts * weights.view(len(weights), *middle, -1)).sum(0, keepdim=True)
-
-        return self.map(mean)
-
-
-def part_names(layers: int) -> list[str]:
-    """The names of the parts, in the order in which they write."""
+def block_names(layers: int) -> list[str]:
+    """The names of the parts of `by_block`."""
     pairs = [name for i in range(1, layers + 1) for name in (f"attention {i}", f"MLP {i}")]
     return ["embeddings", *pairs, "constant"]
 
 
-def readout(bridge: TransformerBridge) -> Readout:
-    """The readout weights of a network."""
+def by_layer(parts: Tensor, layers: int) -> Tensor:
+    """Of contributions `[N, ...]` those of each layer, `[L, H + 2, ...]`: heads, bias, MLP."""
+    return parts[1:-1].unflatten(0, (layers, -1))
+
+
+def by_block(parts: Tensor, layers: int) -> Tensor:
+    """Contributions `[N, ...]` as `[2 L + 2, ...]`: heads and bias of a layer are one part."""
+    inner = by_layer(parts, layers)
+    blocks = torch.stack([inner[:, :-1].sum(1), inner[:, -1]], 1).flatten(0, 1)
+    return torch.cat([parts[:1], blocks, parts[-1:]])
+
+
+def attribute(
+    bridge: TransformerBridge, stream: Stream, directions: Tensor, offset: Tensor
+) -> Tensor:
+    """Contributions `[P, N, K]` to `final @ directions.T + offset`, for directions `[K, d]` and
+    offsets `[K]`; the constant is of the last norm's bias and the offset.
+
+    Raises:
+        InspectionError: they don't sum to that, since the network has more parts than GPT-2's.
+    """
     norm = bridge.ln_final.original_component
-    gain = norm.weight.detach()
-    return Readout(
-        gain=gain,
-        bias=_bias(getattr(norm, "bias", None), gain),
-        unembed=bridge.W_U.detach(),
-        unembed_bias=bridge.b_U.detach(),
-        output=bridge.W_O.detach(),
-        output_bias=torch.stack([_bias(block.attn.b_O, gain) for block in bridge.blocks]),
-        centred=not bridge.cfg.uses_rms_norm,
-    )
+    weighted = directions * norm.weight.detach()
+    if not bridge.cfg.uses_rms_norm:
+        # subtracting the mean from every part equals subtracting it from the directions
+        weighted = weighted - weighted.mean(-1, keepdim=True)
+    biases = torch.stack([_bias(block.attn.b_O, weighted[0]) for block in bridge.blocks])
+    through = bridge.W_O.detach() @ weighted.T  # [L, H, c, K]
+    heads = torch.einsum("plhc,lhck->plhk", stream.heads, through)
+    bias = (biases @ weighted.T)[None, :, None].expand(len(heads), -1, -1, -1)
+    layers = torch.cat([heads, bias, (stream.mlp @ weighted.T)[:, :, None]], 2).flatten(1, 2)
+    written = torch.cat([(stream.start @ weighted.T)[:, None], layers], 1) / stream.scale[..., None]
+    constant = directions @ _bias(getattr(norm, "bias", None), weighted[0]) + offset
+    found = torch.cat([written, constant.expand(len(written), 1, -1)], 1)
+    expected = stream.final @ directions.T + offset
+    error = (found.sum(1) - expected).abs().max() / expected.abs().max().clamp(min=1)
+    if error > _TOLERANCE:
+        raise InspectionError(
+            f"the parts of this network do not sum to its logits (relative error {error:.1g}), so"
+            " they can't be attributed; those of GPT-2, Llama and Qwen can"
+        )
+    return found
 
 
 def _bias(bias: Tensor | None, like: Tensor) -> Tensor:
@@ -111,51 +84,13 @@ def _bias(bias: Tensor | None, like: Tensor) -> Tensor:
     return torch.zeros_like(like) if bias is None else bias.detach()
 
 
-def attribute(stream: Stream, readout: Readout, directions: Tensor, offset: Tensor) -> Attribution:
-    """Contributions to `final @ directions.T + offset`, for directions `[K, d]`, offsets `[K]`."""
-    weighted = directions * readout.gain
-    if readout.centred:
-        # subtracting the mean from every part equals subtracting it from the directions
-        weighted = weighted - weighted.mean(-1, keepdim=True)
-    layered = stream.scale[:, None]  # [P, 1, 1]
-    through = readout.output @ weighted.T  # [L, H, c, K]
-    return Attribution(
-        start=stream.start @ weighted.T / stream.scale,
-        attention=stream.attention @ weighted.T / layered,
-        mlp=stream.mlp @ weighted.T / layered,
-        heads=torch.einsum("plhc,lhck->plhk", stream.heads, through) / layered[..., None],
-        head_bias=readout.output_bias @ weighted.T / layered,
-        constant=(directions @ readout.bias + offset).expand(len(stream.scale), -1),
-    )
-
-
-def token_directions(readout: Readout, ids: Tensor, *, centred: bool) -> tuple[Tensor, Tensor]:
-    """Directions `[K, d]` and offsets `[K]` that give the logits of the tokens `ids` `[K]`.
-
-    With `centred`, the vocabulary's mean logit is subtracted: no probability depends on it.
+def token_directions(bridge: TransformerBridge, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Directions `[K, d]` and offsets `[K]` that give the logits of the tokens `ids` `[K]`, less
+    the vocabulary's mean logit: no probability depends on that.
     """
-    ids = ids.to(readout.unembed.device)
-    directions, offset = readout.unembed[:, ids].T, readout.unembed_bias[ids]
-    if centred:
-        directions = directions - readout.unembed.mean(1)
-        offset = offset - readout.unembed_bias.mean()
-    return directions, offset
-
-
-def require_complete(
-    attribution: Attribution, stream: Stream, directions: Tensor, offset: Tensor
-) -> None:
-    """InspectionError if the parts don't sum to the result: the network has more than GPT-2's."""
-    expected = stream.final @ directions.T + offset
-    error = (attribution.total() - expected).abs().max() / expected.abs().max().clamp(min=1)
-    heads_error = (
-        (attribution.heads.sum(2) + attribution.head_bias - attribution.attention).abs().max()
-    )
-    if max(error, heads_error / expected.abs().max().clamp(min=1)) > _TOLERANCE:
-        raise InspectionError(
-            f"the parts of this network do not sum to its logits (relative error {error:.1g}, heads"
-            f" {heads_error:.1g}), so they can't be attributed; those of GPT-2, Llama and Qwen can"
-        )
+    unembed, bias = bridge.W_U.detach(), bridge.b_U.detach()
+    ids = ids.to(unembed.device)
+    return unembed[:, ids].T - unembed.mean(1), bias[ids] - bias.mean()
 
 
 @torch.no_grad()

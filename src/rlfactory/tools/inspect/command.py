@@ -1,34 +1,37 @@
 """`rlfactory inspect`: figures and tables of what training changed inside a language model."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from rlfactory.config.schema.targets import locate
+from rlfactory.model.causal_lm import CausalLM
 from rlfactory.model.weight_sets import REFERENCE
 from rlfactory.prompts.base import Prompt
+from rlfactory.report.page import template
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.folder import RunFolder
-from rlfactory.tools.inspect.analysis import DirectionView, Survey
-from rlfactory.tools.inspect.attribution import Attribution, likelier, part_names
-from rlfactory.tools.inspect.hooked_model import token_name
-from rlfactory.tools.inspect.texts import page, samples
+from rlfactory.tools.inspect import figures
+from rlfactory.tools.inspect.analysis import Survey, survey
+from rlfactory.tools.inspect.attribution import block_names, by_block, likelier, part_names
+from rlfactory.tools.inspect.figures import factor
+from rlfactory.tools.inspect.hooked_model import END, InspectionError, token_name
 from rlfactory.tools.restore import located_config, restored_run
 from rlfactory.train.components import Components
 from rlfactory.train.evaluation.evaluator import Evaluator
 from rlfactory.utils.console import number, print_error
 
 _LARGEST = 8
+_SAMPLES = 3  # how many of the best and of the worst are shown
 NO_DIRECTION = "No two samples of a prompt differ in reward in the base, so there is no direction."
 
 
 def contents(survey: Survey, tokenizer: Any) -> dict[str, Any]:
     """All numbers of the figures, by name."""
-    depth = survey.base.parts.mlp.shape[1]
-    base, tuned = survey.attributions()
+    blocks = block_names(survey.layers)
+    base, tuned = (by_block(parts, survey.layers).T.tolist() for parts in survey.attributions())
     change = likelier(survey.base.lens, survey.tuned.lens)
     tokens = [
         {
@@ -37,25 +40,71 @@ def contents(survey: Survey, tokenizer: Any) -> dict[str, Any]:
             "base": float(survey.probability[0, token]),
             "tuned": float(survey.probability[1, token]),
             "lens": change[:, k].tolist(),
-            "base_parts": dict(zip(part_names(depth), _column(base, k), strict=True)),
-            "tuned_parts": dict(zip(part_names(depth), _column(tuned, k), strict=True)),
+            "base_parts": dict(zip(blocks, base[k], strict=True)),
+            "tuned_parts": dict(zip(blocks, tuned[k], strict=True)),
         }
         for k, token in enumerate(survey.ids.tolist())
     ]
     half = len(tokens) // 2
-    found = survey.direction and _direction(survey.direction, tokenizer)
     return {
         "rose": tokens[:half],
         "fell": tokens[half:],
-        "direction": found,
+        "direction": _direction(survey, tokenizer),
         "samples": samples(survey, tokenizer),
+    }
+
+
+def _direction(survey: Survey, tokenizer: Any) -> dict[str, Any] | None:
+    if (view := survey.direction) is None:
+        return None
+    parts = part_names(survey.layers, survey.heads)
+    return {
+        "shift": view.change.difference,
+        "low": view.change.low,
+        "high": view.change.high,
+        "prompts": view.change.count,
+        "separation": None if view.separation != view.separation else view.separation,
+        "for": [token_name(tokenizer, i) for i in view.up.tolist()],
+        "against": [token_name(tokenizer, i) for i in view.down.tolist()],
+        "gap_parts": dict(zip(parts, view.gap.tolist(), strict=True)),
+        "shift_parts": dict(zip(parts, view.shift.tolist(), strict=True)),
+    }
+
+
+def samples(survey: Survey, tokenizer: Any) -> list[dict[str, Any]]:
+    """The best, then the worst samples of the base, each with its tokens.
+
+    A token has its text and `change`: log2 of the factor by which the tuned network makes it
+    likelier than the base, at its place in the text.
+    """
+    known = [i for i, score in enumerate(survey.scores.tolist()) if score == score]
+    order = sorted(known, key=lambda i: -float(survey.scores[i]))
+    best = order[:_SAMPLES]
+    worst = [i for i in order[::-1][:_SAMPLES] if i not in best]
+    kinds = [*(("best", i) for i in best), *(("worst", i) for i in worst)]
+    return [{"kind": kind, **_sample(survey, tokenizer, i)} for kind, i in kinds]
+
+
+def _sample(survey: Survey, tokenizer: Any, i: int) -> dict[str, Any]:
+    ids, end = survey.texts.ids[i], int(survey.texts.ends[i].nonzero())
+    change = (survey.tuned.next - survey.base.next)[survey.base.sample == i, -1] / math.log(2)
+    # without tokens that end a text or fill it up
+    prompt = [token for token in ids[: end + 1].tolist() if token != tokenizer.eos_token_id]
+    read = ids[survey.texts.read[i]].tolist()
+    return {
+        "score": float(survey.scores[i]),
+        "prompt": "".join(tokenizer.decode([token]) for token in prompt),
+        "tokens": [
+            {"text": END if t == tokenizer.eos_token_id else tokenizer.decode([t]), "change": c}
+            for t, c in zip(read, change.tolist(), strict=True)
+        ],
     }
 
 
 def write_report(found: dict[str, Any], title: str, folder: Path, subtitle: str = "") -> None:
     """Write `inspect.json`, `inspect.md` and `inspect.html`; `subtitle` says what good is."""
     write_text(folder / "inspect.json", json.dumps(found, ensure_ascii=False, indent=1) + "\n")
-    lines = [f"# Inside {title}", "", subtitle, ""] if subtitle else [f"# Inside {title}", ""]
+    lines = [f"# Inside {title}", "", *([subtitle, ""] if subtitle else [])]
     lines += ["## Tokens that rose", "", *_tokens(found["rose"])]
     lines += ["", "## Tokens that fell", "", *_tokens(found["fell"])]
     lines += ["", "## From bad to good samples", ""]
@@ -65,43 +114,14 @@ def write_report(found: dict[str, Any], title: str, folder: Path, subtitle: str 
     drawn = [name for name in figures if (folder / f"{name}.png").is_file()]
     lines += ["", "## Figures", "", *(f"![{name}]({name}.png)" for name in drawn)]
     write_text(folder / "inspect.md", "\n".join(lines) + "\n")
-    write_text(folder / "inspect.html", page(found, title, subtitle, drawn))
+    write_text(folder / "inspect.html", page(found["samples"], title, subtitle, drawn))
 
 
-def _column(found: Attribution, k: int) -> list[float]:
-    values: list[float] = found.parts()[0, :, k].tolist()
-    return values
-
-
-def _direction(view: DirectionView, tokenizer: Any) -> dict[str, Any]:
-    return {
-        "shift": view.change.difference,
-        "low": view.change.low,
-        "high": view.change.high,
-        "prompts": view.change.count,
-        "separation": None if view.separation != view.separation else view.separation,
-        "for": [token_name(tokenizer, i) for i in view.up.tolist()],
-        "against": [token_name(tokenizer, i) for i in view.down.tolist()],
-        "gap_parts": _by_part(view.gap),
-        "shift_parts": _by_part(view.shift),
-    }
-
-
-def _by_part(found: Attribution) -> dict[str, float]:
-    """The contributions of heads, attention biases, MLPs, embeddings and constants, by name."""
-    heads = {
-        f"head {layer}.{head}": value
-        for layer, row in enumerate(_row(found.heads), start=1)
-        for head, value in enumerate(row, start=1)
-    }
-    biases = {f"attention bias {i}": v for i, v in enumerate(_row(found.head_bias), start=1)}
-    mlps = {f"MLP {i}": value for i, value in enumerate(_row(found.mlp), start=1)}
-    rest = {"embeddings": _row(found.start), "constant": _row(found.constant)}
-    return {**rest, **heads, **biases, **mlps}
-
-
-def _row(parts: Tensor) -> Any:
-    return parts[0, ..., 0].tolist()
+def page(shown: list[dict[str, Any]], title: str, subtitle: str, figures: list[str]) -> str:
+    """The HTML page of an inspection: the figures, and samples as coloured text."""
+    reach = max((abs(t["change"]) for s in shown for t in s["tokens"]), default=1.0) or 1.0
+    functions = {"factor": factor, "number": number, "title": title, "subtitle": subtitle}
+    return template("inspect.html").render(functions, samples=shown, reach=reach, figures=figures)
 
 
 def _tokens(rows: list[dict[str, Any]]) -> list[str]:
@@ -175,11 +195,6 @@ def inspect(
 def _inspect(
     folder: RunFolder, components: Components, prompts: Sequence[Prompt], weights: str, seed: int
 ) -> None:
-    from rlfactory.model.causal_lm import CausalLM
-    from rlfactory.tools.inspect import figures
-    from rlfactory.tools.inspect.analysis import survey
-    from rlfactory.tools.inspect.hooked_model import InspectionError
-
     model = components.model
     if not isinstance(model, CausalLM):
         raise InspectionError(f"{type(model).__name__} can't be inspected, only model=gpt2 can")
@@ -197,6 +212,6 @@ def _inspect(
     if result.direction is None:
         print(NO_DIRECTION)
     else:
-        figures.draw_direction(result.direction, out / "direction.png", subtitle)
+        figures.draw_direction(result, out / "direction.png", subtitle)
     write_report(contents(result, model.tokenizer), name, out, subtitle)
     print(f"figures and texts: {out / 'inspect.html'}; numbers: {out / 'inspect.md'}")

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from rlfactory.report.plot import STYLE, saved_figure
-from rlfactory.tools.inspect.analysis import DirectionView, Survey
-from rlfactory.tools.inspect.attribution import Attribution, likelier, part_names
+from rlfactory.tools.inspect.analysis import Survey
+from rlfactory.tools.inspect.attribution import block_names, by_block, by_layer, likelier
 from rlfactory.tools.inspect.hooked_model import token_name
 
 if TYPE_CHECKING:
@@ -46,16 +46,11 @@ def heat(
     ax.set_xticks(range(len(columns)), columns, rotation=90 if turned else 0)
     ax.tick_params(length=0)
     if write is not None and values.numel() <= _MOST_WRITTEN:
-        for (y, x), value in _cells(values):
+        for (y, x), value in np.ndenumerate(values.numpy()):
             color = "white" if abs(value) > 0.6 * limit else "#33353b"
             text = write(value)
             ax.text(x, y, text, ha="center", va="center", fontsize=7, color=color)
     return image
-
-
-def _cells(values: Tensor) -> list[tuple[tuple[int, int], float]]:
-    rows = values.tolist()
-    return [((y, x), value) for y, row in enumerate(rows) for x, value in enumerate(row)]
 
 
 def colour_scale(
@@ -98,7 +93,8 @@ def draw_lens(survey: Survey, tokenizer: Any, path: Path, subtitle: str = "") ->
         "Where the prompt ends": likelier(survey.base.lens[ends], survey.tuned.lens[ends]),
         "All along the response": likelier(survey.base.lens, survey.tuned.lens),
     }
-    names, layers = _names(survey, tokenizer), _after(survey)
+    names = _names(survey, tokenizer)
+    layers = ["none", *map(str, range(1, survey.layers + 1))]
     written = len(layers) <= _WRITTEN
     cell = 0.62 if written else 0.36
     with saved_figure(
@@ -119,8 +115,8 @@ def draw_lens(survey: Survey, tokenizer: Any, path: Path, subtitle: str = "") ->
 
 def draw_attribution(survey: Survey, tokenizer: Any, path: Path, subtitle: str = "") -> None:
     """Direct attribution: means over risen and fallen tokens, then each token."""
-    base, tuned = (found.parts()[0].T for found in survey.attributions())  # [2 K, parts]
-    names, parts = _names(survey, tokenizer), [*map(_short, part_names(_depth(survey)))]
+    base, tuned = (by_block(p, survey.layers).T for p in survey.attributions())  # [2 K, parts]
+    names, parts = _names(survey, tokenizer), [*map(_short, block_names(survey.layers))]
     half = len(names) // 2
     size = (3.6 + 0.42 * len(parts), 4.6 + 0.3 * len(names))
     with saved_figure(size, path, style=STYLE, pad=0.1) as figure:
@@ -140,37 +136,39 @@ def draw_attribution(survey: Survey, tokenizer: Any, path: Path, subtitle: str =
         _title(figure, "Direct attribution of the logits, less the vocabulary's mean", subtitle)
 
 
-def draw_direction(view: DirectionView, path: Path, subtitle: str = "") -> None:
+def draw_direction(survey: Survey, path: Path, subtitle: str = "") -> None:
     """Contributions of heads and MLPs along the direction from bad to good samples."""
-    panels = {"Good less bad samples, base": view.gap, "Tuned less base, same texts": view.shift}
-    layers, columns = _by_layer(view.gap).shape
-    heads = [str(i) for i in range(1, columns)]
-    size = (3.4 + 0.95 * columns, 1.9 + 0.42 * layers)
-    limit = colour_limit(*(_by_layer(found) for found in panels.values()))
+    assert survey.direction is not None
+    panels = {
+        "Good less bad samples, base": survey.direction.gap,
+        "Tuned less base, same texts": survey.direction.shift,
+    }
+    layers, heads = survey.layers, survey.heads
+    values = [_without_bias(by_layer(parts, layers)).flip(0) for parts in panels.values()]
+    rows = [str(i) for i in range(layers, 0, -1)]
+    columns = [*map(str, range(1, heads + 1)), "MLP"]
+    size = (3.4 + 0.95 * len(columns), 1.9 + 0.42 * layers)
     with saved_figure(size, path, style=HEAT_STYLE, pad=0.1) as figure:
         axes = figure.subplots(1, 2)
-        for ax, (title, found) in zip(axes, panels.items(), strict=True):
-            values = _by_layer(found)
-            names = [str(i) for i in range(layers, 0, -1)]
-            image = heat(ax, values.flip(0), names, [*heads, "MLP"], limit, plain)
-            ax.axvline(columns - 1.5, color="#55575e", linewidth=1)
-            ax.set_title(f"{title}: {found.total().item():+.2f}")
+        for ax, (title, parts), shown in zip(axes, panels.items(), values, strict=True):
+            image = heat(ax, shown, rows, columns, colour_limit(*values), plain)
+            ax.axvline(heads - 0.5, color="#55575e", linewidth=1)
+            ax.set_title(f"{title}: {parts.sum():+.2f}")
             ax.set_xlabel("head")
             ax.set_ylabel("layer")
         colour_scale(figure, image, axes, "share of the gap between bad and good", plain)
         _title(figure, "What each part writes along the direction from bad to good", subtitle)
 
 
+def _without_bias(layers: Tensor) -> Tensor:
+    """Of contributions `[L, H + 2]` those of the heads and the MLP, `[L, H + 1]`."""
+    return torch.cat([layers[:, :-2], layers[:, -1:]], 1)
+
+
 def _title(figure: "Figure", title: str, subtitle: str) -> None:
     """A title, and a line below it that says of which run and which reward."""
     lines = [title, *fill(subtitle, int(_LETTERS * figure.get_figwidth())).splitlines()]
     figure.suptitle("\n".join(lines).replace("$", r"\$"), fontsize=10)
-
-
-def _by_layer(found: Attribution) -> Tensor:
-    """Contributions `[L, H + 1]`: the heads of each layer, then its MLP."""
-    heads, mlp = found.heads.mean(0)[..., 0], found.mlp.mean(0)
-    return torch.cat([heads, mlp], dim=1)
 
 
 def _pairs(ax: "Axes", title: str, parts: Sequence[str], base: Tensor, tuned: Tensor) -> None:
@@ -190,14 +188,6 @@ def _pairs(ax: "Axes", title: str, parts: Sequence[str], base: Tensor, tuned: Te
 
 def _names(survey: Survey, tokenizer: Any) -> list[str]:
     return [token_name(tokenizer, i) for i in survey.ids.tolist()]
-
-
-def _depth(survey: Survey) -> int:
-    return survey.base.parts.mlp.shape[1]
-
-
-def _after(survey: Survey) -> list[str]:
-    return ["none", *(str(i) for i in range(1, _depth(survey) + 1))]
 
 
 def _short(part: str) -> str:

@@ -95,7 +95,7 @@ def _drawn(character: str) -> str:
 _BATCH = 16
 _START = "blocks.0.hook_resid_pre"
 _SCALE, _FINAL = "ln_final.hook_scale", "ln_final.hook_out"
-_PARTS = ("attn.hook_z", "hook_attn_out", "hook_mlp_out", "hook_resid_post")
+_PARTS = ("attn.hook_z", "hook_mlp_out", "hook_resid_post")
 
 
 class InspectionError(UserError, ValueError):
@@ -108,7 +108,6 @@ class Stream:
 
     Attributes:
         start: `[P, d]`, the embeddings.
-        attention: `[P, L, d]`, outputs of the attention layers.
         mlp: `[P, L, d]`, outputs of the MLPs.
         heads: `[P, L, H, c]`, outputs of the heads before the output matrix.
         after: `[P, L, d]`, the stream after each layer.
@@ -117,7 +116,6 @@ class Stream:
     """
 
     start: Tensor
-    attention: Tensor
     mlp: Tensor
     heads: Tensor
     after: Tensor
@@ -163,9 +161,9 @@ def read(bridge: TransformerBridge, ids: Tensor, where: Tensor) -> Stream:
         values = [cache[f"blocks.{i}.{part}"][where] for i in range(bridge.cfg.n_layers)]
         return torch.stack(values, dim=1)
 
-    z, attention, mlp, after = map(layers, _PARTS)
+    heads, mlp, after = map(layers, _PARTS)
     start, scale, final = (cache[name][where] for name in (_START, _SCALE, _FINAL))
-    return Stream(start, attention, mlp, z, after, scale, final)
+    return Stream(start, mlp, heads, after, scale, final)
 
 
 def streams(bridge: TransformerBridge, texts: Texts) -> Iterator[tuple[Texts, Stream]]:

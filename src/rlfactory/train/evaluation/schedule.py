@@ -14,7 +14,7 @@ from rlfactory.run.disk_errors import explain_disk_errors
 from rlfactory.run.environment import current_environment, record_environment
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.loggers import Logger
-from rlfactory.run.loggers.replay import log_samples
+from rlfactory.run.loggers.base import log_samples
 from rlfactory.run.samples import STRIP_PROMPTS
 from rlfactory.run.scores import Scores
 from rlfactory.train.checkpointing.savepoint import Savepoint

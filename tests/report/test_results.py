@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 
 from rlfactory.prompts.ops.pictured import PicturedText, png_of
-from rlfactory.report.gallery import (
+from rlfactory.report.results import (
     ImageGallery,
     TextGallery,
     VideoGallery,

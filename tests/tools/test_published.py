@@ -11,10 +11,10 @@ import pytest
 from rlfactory.cli.app import dispatch
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.run.folder import RunFolder
-from rlfactory.tools.verify import published as module
-from rlfactory.tools.verify.published import published, recorded
+from rlfactory.tools import published as module
+from rlfactory.tools.published import published, recorded
 
-README = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 WORDS = ("hardware=cpu", "iterations=1", "schedule.steps=2", "prompts_per_iteration=1")
 SMALL = (*WORDS, "group_size=2", "evaluation.prompts=2", "evaluation.grid=2")
 

@@ -7,7 +7,7 @@ import yaml
 
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.problems import PlanError
-from rlfactory.tools.sampling_config import SamplingOptions, sampling_config, with_temperature
+from rlfactory.tools.sample import SamplingOptions, sampling_config, with_temperature
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,6 @@
-"""`rlfactory reward-model`: from pairs to a folder, and from there to PPO with four networks."""
+"""`rlfactory reward-model`: pairs from a file, the Bradley-Terry loss, a network that learns by it;
+from pairs to a folder, and from there to PPO with four networks.
+"""
 
 import json
 from pathlib import Path
@@ -8,18 +10,31 @@ import pytest
 import torch
 import yaml
 from load_script import load_script
+from transformers import AutoTokenizer, GPT2ForSequenceClassification
 
 from rlfactory.cli import app
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.problems import PlanError
 from rlfactory.model.causal_lm import CausalLM
+from rlfactory.prompts.base import PromptError
 from rlfactory.reward.base import Samples
 from rlfactory.reward.reward_model import RewardModel
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.scores import Scores
-from rlfactory.tools.reward_model.training import read_pairs
+from rlfactory.tools.reward_model import (
+    EncodedPair,
+    Pair,
+    RewardModelOptions,
+    bradley_terry,
+    encode_pair,
+    read_pairs,
+    scores_of,
+    split_pairs,
+    train,
+)
+from rlfactory.utils.errors import TrainingError
 
-SCRIPT = Path(__file__).parents[3] / "scripts" / "examples" / "summaries.py"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "examples" / "summaries.py"
 FEW = ["--epochs", "2", "--lr", "1e-3", "--batch", "16"]
 
 
@@ -180,3 +195,131 @@ def test_presets_place_the_score_after_the_end() -> None:
     assert model["value_path"] == config["reward"]["path"]
     assert model["value_lr"] == config["optimizer"]["lr"] == 3e-6
     assert config["iterations"] * config["prompts_per_iteration"] == pytest.approx(1e6, rel=1e-3)
+
+
+def saved(folder: Path, *rows: dict[str, Any], name: str = "pairs.jsonl") -> Path:
+    file = folder / name
+    file.write_text("\n".join(json.dumps(row) for row in rows))
+    return file
+
+
+ROW = {"prompt": "p", "chosen": " a", "rejected": " b"}
+
+
+def test_the_chosen_one_is_the_reference_unless_there_is_one(tmp_path: Path) -> None:
+    found = read_pairs(saved(tmp_path, ROW, {**ROW, "reference": " c", "more": 3}))
+    assert found == [Pair("p", " a", " b", " a"), Pair("p", " a", " b", " c")]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"prompt": "p", "chosen": " a"}, "pair 2: `rejected` must be a text.*prompt, chosen"),
+        ({**ROW, "chosen": None}, "pair 2: `chosen` must be a text, and it is None"),
+        ({**ROW, "chosen": " b "}, "pair 2: `chosen` and `rejected` are equal.*remove the line"),
+        ({**ROW, "reference": 3}, "pair 2: `reference` must be a text"),
+        ({"chosen": " a", "rejected": " b"}, ":2: has no `prompt`"),
+    ],
+)
+def test_a_row_that_is_no_pair_is_named(tmp_path: Path, row: dict[str, Any], message: str) -> None:
+    with pytest.raises(PromptError, match=message):
+        read_pairs(saved(tmp_path, ROW, row))
+
+
+def test_an_empty_or_missing_file_or_one_of_another_kind_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(PromptError, match="empty"):
+        read_pairs(saved(tmp_path))
+    with pytest.raises(PromptError, match="cannot read"):
+        read_pairs(tmp_path / "none.jsonl")
+    with pytest.raises(PromptError, match=r"from \.jsonl, not from '\.csv'"):
+        read_pairs(saved(tmp_path, ROW, name="pairs.csv"))
+
+
+def test_all_pairs_of_a_prompt_are_on_one_side() -> None:
+    pairs = [Pair(f"p{i % 50}", f" {i}", " b", " c") for i in range(100)]
+    training, held_out = split_pairs(pairs, 0.1)
+    assert (len(training), len(held_out)) == (90, 10)
+    assert not {p.prompt for p in training} & {p.prompt for p in held_out}
+
+
+@pytest.mark.parametrize("share", [0.1, 0.99])
+def test_too_few_pairs_are_an_error(share: float) -> None:
+    pairs = [Pair(f"p{i}", " a", " b", " a") for i in range(10)]
+    with pytest.raises(PromptError, match="--held-out .* of 10 different prompts leaves"):
+        split_pairs(pairs, share)
+
+
+PAIRS = [Pair(f"Film {i}:", " good.", " dull stuff.", " good.") for i in range(24)]
+
+
+@pytest.fixture
+def network(gpt2_folder: Path) -> Any:
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        made = GPT2ForSequenceClassification.from_pretrained(gpt2_folder, num_labels=1)
+    return made.eval()
+
+
+@pytest.fixture
+def encoded(gpt2_folder: Path) -> list[EncodedPair]:
+    tokenizer = AutoTokenizer.from_pretrained(gpt2_folder)
+    return [encode_pair(tokenizer, pair, tokenizer.eos_token) for pair in PAIRS]
+
+
+def test_golden_loss() -> None:
+    """-log sigmoid(1) = 0.3133, -log sigmoid(0) = log 2, -log sigmoid(-2) = 2.1269."""
+    found = bradley_terry(torch.tensor([1.5, 0.2, -1.0]), torch.tensor([0.5, 0.2, 1.0]))
+    torch.testing.assert_close(found, torch.tensor([0.313262, 0.693147, 2.126928]))
+
+
+def test_a_pair_begins_and_ends_as_the_policys_texts(encoded: list[EncodedPair]) -> None:
+    end = 256
+    assert encoded[0].chosen[0] == encoded[0].chosen[-1] == encoded[0].rejected[-1] == end
+    assert end not in encoded[0].chosen[1:-1]
+    assert encoded[0].longest == len(encoded[0].rejected)
+
+
+def test_batches_and_padding_change_no_score(network: Any, encoded: list[EncodedPair]) -> None:
+    texts = [ids for pair in encoded[:4] for ids in (pair.chosen, pair.rejected)]
+    torch.testing.assert_close(
+        scores_of(network, texts, 8), scores_of(network, texts, 1), atol=1e-5, rtol=1e-5
+    )
+
+
+def run(network: Any, encoded: list[EncodedPair], **options: Any) -> list[float]:
+    losses: list[float] = []
+    train(network, encoded, RewardModelOptions(**options), lambda epoch, loss: losses.append(loss))
+    return losses
+
+
+def test_it_learns_the_preference(network: Any, encoded: list[EncodedPair]) -> None:
+    losses = run(network, encoded, epochs=4, lr=1e-3, batch=8, micro_batch=8)
+    assert len(losses) == 4
+    assert losses[-1] < losses[0]
+    chosen, rejected = (
+        scores_of(network, [getattr(p, name) for p in encoded], 8)
+        for name in ("chosen", "rejected")
+    )
+    assert (chosen > rejected).float().mean() > 0.9
+
+
+def test_micro_batches_change_nothing_and_the_seed_does(
+    network: Any, encoded: list[EncodedPair]
+) -> None:
+    begun = {k: v.clone() for k, v in network.state_dict().items()}
+
+    def losses(**options: Any) -> list[float]:
+        network.load_state_dict(begun)
+        return run(network, encoded, epochs=2, lr=1e-4, batch=8, **options)
+
+    whole = losses(micro_batch=8)
+    assert losses(micro_batch=3) == pytest.approx(whole, abs=1e-3)
+    assert losses(micro_batch=8) == whole
+    assert losses(micro_batch=8, seed=1) != whole
+
+
+def test_divergence_is_an_error(network: Any, encoded: list[EncodedPair]) -> None:
+    with torch.no_grad():
+        network.score.weight.fill_(torch.nan)
+    with pytest.raises(TrainingError, match="smaller --lr"):
+        run(network, encoded)

@@ -1,0 +1,350 @@
+"""`rlfactory reward-model`: a reward model from pairs, for `reward.path` and `model.value_path`.
+
+It learns pairs of completions by the Bradley-Terry loss (arXiv 2009.01325, eq. 1).
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import logsigmoid
+
+from rlfactory.model.lm.critic import load_scorer
+from rlfactory.model.lm.loading import (
+    begins_with_end,
+    disable_dropout,
+    load_tokenizer,
+    skip_padding_check,
+)
+from rlfactory.model.lm.score_format import ScoreFormat, end_scores, has_state_scores
+from rlfactory.model.pipelines.hub import no_bars
+from rlfactory.prompts.base import Prompt, PromptError
+from rlfactory.prompts.file import read_prompts
+from rlfactory.prompts.ops.held_out import FEWEST, held_out_texts
+from rlfactory.run.atomic_write import write_text
+from rlfactory.run.checkpoint.find import newest
+from rlfactory.run.folder import RunFolder
+from rlfactory.train.components import learning_rate_factor
+from rlfactory.utils.console import print_error
+from rlfactory.utils.errors import ModelError, TrainingError, UserError
+
+REPORT = "reward_model.json"
+CARD = """# A reward model
+
+A `{kind}` trained by `rlfactory reward-model` from `{base}`, on {pairs} pairs of completions.
+On {held_out} held-out pairs it prefers the chosen one in {accuracy:.1%}; `reward_model.json` has
+the course. Scores are read after the end of text, after the text before prompts that config.json
+names in `rlfactory_score`, and the `mean` there is subtracted: on reference completions they are
+0 on average. transformers alone does neither.
+
+    rlfactory reward=reward_model reward.path=FOLDER model.value_path=FOLDER ...
+"""
+COLUMNS, REFERENCE = ("chosen", "rejected"), "reference"
+MAX_GRAD_NORM = 1.0
+Ids = list[int]
+
+
+@dataclass(frozen=True)
+class RewardModelOptions:
+    """How a reward model is trained; see the flags of `rlfactory reward-model`."""
+
+    epochs: int = 1
+    lr: float = 1e-5
+    batch: int = 64
+    micro_batch: int = 16
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two completions of a prompt, of which one was preferred.
+
+    Attributes:
+        prompt: the text before both.
+        chosen: the better completion.
+        rejected: the worse one.
+        reference: a completion whose score counts as 0 on average, such as a human's.
+    """
+
+    prompt: str
+    chosen: str
+    rejected: str
+    reference: str
+
+
+@dataclass(frozen=True)
+class EncodedPair:
+    """The token ids of a pair: prompt and completion, from the text before to the end of text."""
+
+    chosen: Ids
+    rejected: Ids
+    reference: Ids
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest of the three."""
+        return max(len(self.chosen), len(self.rejected), len(self.reference))
+
+
+def reward_model(
+    base: str, pairs: Path, to: Path, share: float, options: RewardModelOptions
+) -> int:
+    """Train a reward model and write its folder; returns the exit code.
+
+    Args:
+        base: the language model, or reward model, to begin from: a run folder, whose newest
+            checkpoint is meant, or what `model.path` takes.
+        pairs: the file of pairs.
+        to: the folder to write.
+        share: of the prompts whose pairs are held out.
+        options: how it is trained.
+    """
+    try:
+        training, held_out = split_pairs(read_pairs(pairs), share)
+        network, tokenizer, path = _load(base, options.seed)
+        prefix = tokenizer.eos_token if begins_with_end(tokenizer) else ""
+        limit = network.config.max_position_embeddings
+        encoded = [
+            [encode_pair(tokenizer, pair, prefix) for pair in part] for part in (training, held_out)
+        ]
+        fitting = [[pair for pair in part if pair.longest <= limit] for part in encoded]
+        dropped = sum(map(len, encoded)) - sum(map(len, fitting))
+        if not all(fitting):
+            message = f"hardly a pair of {pairs} has at most the {limit} tokens that {base} reads"
+            raise UserError(message)
+        print(f"{len(fitting[0])} pairs to train on, {len(fitting[1])} held out", flush=True)
+        if dropped:
+            print(f"{dropped} pairs have more than {limit} tokens and are left out")
+        found = _train(network, fitting[0], fitting[1], options)
+        _write(to, network, tokenizer, prefix, found | {"base": path, "dropped": dropped})
+    except (UserError, OSError) as error:
+        print_error(str(error))
+        return 1
+    print(f"{to}: reward.path={to} model.value_path={to}")
+    return 0
+
+
+def _load(base: str, seed: int) -> tuple[Any, Any, str]:
+    """The network in float32 with a score of each token, its tokenizer, and its path."""
+    path, key = base, "BASE"
+    if RunFolder(Path(base)).config.is_file():
+        checkpoint = newest(RunFolder(Path(base)).checkpoints)
+        if checkpoint is None:
+            raise ModelError(f"{base} holds no checkpoint yet")
+        path = str(checkpoint)
+    network, missing = load_scorer(path, key)
+    tokenizer = load_tokenizer(path, key=key)
+    if not has_state_scores(network):
+        message = f"{base} is a {type(network).__name__}, which has no score to read at each token"
+        raise ModelError(f"{message}; name a causal language model")
+    if tokenizer.eos_token is None:
+        message = "its tokenizer has no end of text, after which scores are read"
+        raise ModelError(f"{base}: {message}; set eos_token in its tokenizer_config.json")
+    if missing:
+        # 1 / sqrt(d + 1), as in OpenAI's code of arXiv 2009.01325
+        width = network.score.weight.shape[1]
+        generator = torch.Generator().manual_seed(seed)
+        nn.init.normal_(network.score.weight, std=(width + 1) ** -0.5, generator=generator)
+    disable_dropout(network)
+    skip_padding_check(network)
+    network.config.pad_token_id = tokenizer.pad_token_id or tokenizer.eos_token_id
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return network.to(device).eval().requires_grad_(True), tokenizer, path
+
+
+def _train(
+    network: Any,
+    pairs: Sequence[EncodedPair],
+    held_out: Sequence[EncodedPair],
+    options: RewardModelOptions,
+) -> dict[str, Any]:
+    """Train, print the accuracy and the loss on held-out pairs after each epoch, and return them
+    with the statistics of reference completions.
+    """
+    course: list[dict[str, Any]] = []
+
+    def scores(pairs: Sequence[EncodedPair], name: str) -> Tensor:
+        return scores_of(network, [getattr(pair, name) for pair in pairs], options.micro_batch)
+
+    def measure(epoch: int, loss: float | None = None) -> None:
+        chosen, rejected = scores(held_out, "chosen"), scores(held_out, "rejected")
+        accuracy = float((chosen > rejected).float().mean())
+        lost = float(bradley_terry(chosen, rejected).mean())
+        trained = "" if loss is None else f"loss {loss:.4f}, "
+        found = f"{trained}held-out loss {lost:.4f}, accuracy {accuracy:.3f}"
+        print(f"epoch {epoch}/{options.epochs}: {found}", flush=True)
+        course.append({"epoch": epoch, "loss": loss, "held_out_loss": lost, "accuracy": accuracy})
+
+    measure(0)
+    train(network, pairs, options, measure)
+    references = scores(pairs, "reference")
+    return {
+        "pairs": len(pairs),
+        "held_out": len(held_out),
+        "accuracy": course[-1]["accuracy"],
+        "reference_mean": float(references.mean()),
+        "reference_std": float(references.std(unbiased=False)),
+        "epochs": course,
+        "options": asdict(options),
+    }
+
+
+def _write(folder: Path, network: Any, tokenizer: Any, prefix: str, found: dict[str, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    ScoreFormat(prefix, True, found["reference_mean"]).record(network.config)
+    with no_bars():
+        network.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    write_text(folder / REPORT, json.dumps(found, indent=1) + "\n")
+    shown = found | {"kind": type(network).__name__, "base": Path(found["base"]).name}
+    write_text(folder / "README.md", CARD.format(**shown))
+
+
+def read_pairs(path: Path) -> list[Pair]:
+    """The pairs of a file; without a `reference` the chosen completion is one.
+
+    Raises:
+        PromptError: the file can't be read, or a row lacks a text or has two equal ones.
+    """
+    if path.suffix != ".jsonl":
+        raise PromptError(f"{path}: pairs are read from .jsonl, not from {path.suffix!r}")
+    return [_pair(row, f"{path}: pair {n}") for n, row in enumerate(read_prompts(path), start=1)]
+
+
+def _pair(row: Prompt, where: str) -> Pair:
+    texts = {}
+    for column in COLUMNS:
+        value = row.metadata.get(column)
+        if not isinstance(value, str) or not value.strip():
+            actual = f"it is {value!r}" if column in row.metadata else "there is none"
+            keys = ", ".join(["prompt", *row.metadata])
+            raise PromptError(f"{where}: `{column}` must be a text, and {actual}; its keys: {keys}")
+        texts[column] = value
+    if texts["chosen"].strip() == texts["rejected"].strip():
+        message = f"`chosen` and `rejected` are equal, {texts['chosen'][:40]!r}"
+        raise PromptError(f"{where}: {message}; nothing is preferred, remove the line")
+    reference = row.metadata.get(REFERENCE, texts["chosen"])
+    if not isinstance(reference, str) or not reference.strip():
+        raise PromptError(f"{where}: `{REFERENCE}` must be a text; it is {reference!r}")
+    return Pair(row.text, texts["chosen"], texts["rejected"], reference)
+
+
+def split_pairs(pairs: Sequence[Pair], share: float) -> tuple[list[Pair], list[Pair]]:
+    """Pairs to train on and pairs held out; all pairs of a prompt are on one side.
+
+    Raises:
+        PromptError: the share holds out too few prompts to measure on, or all of them.
+    """
+    chosen = held_out_texts((pair.prompt for pair in pairs), share)
+    training = [pair for pair in pairs if pair.prompt not in chosen]
+    held_out = [pair for pair in pairs if pair.prompt in chosen]
+    if not training or not held_out:
+        count = len({pair.prompt for pair in pairs})
+        raise PromptError(
+            f"--held-out {share:g} of {count} different prompts leaves {len(training)} pairs to"
+            f" train on and {len(held_out)} to measure the accuracy on, of which at least {FEWEST}"
+            " prompts are needed; give more pairs, or another share"
+        )
+    return training, held_out
+
+
+def encode_pair(tokenizer: Any, pair: Pair, prefix: str) -> EncodedPair:
+    """Prompt and completion are encoded apart, as the policy that is scored later writes them."""
+    prompt = tokenizer(prefix + pair.prompt, add_special_tokens=False).input_ids
+
+    def whole(completion: str) -> Ids:
+        ids = tokenizer(completion, add_special_tokens=False).input_ids
+        return [*prompt, *ids, tokenizer.eos_token_id]
+
+    return EncodedPair(whole(pair.chosen), whole(pair.rejected), whole(pair.reference))
+
+
+def bradley_terry(chosen: Tensor, rejected: Tensor) -> Tensor:
+    """`-log sigmoid(r(chosen) - r(rejected))` of each pair, `[B]`."""
+    return -logsigmoid(chosen - rejected)
+
+
+def scores_of(network: Any, texts: Sequence[Ids], batch: int) -> Tensor:
+    """Scores `[N]` on the CPU, without gradient, of token ids after their last ones."""
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    found = torch.empty(len(texts))
+    with torch.no_grad():
+        for start in range(0, len(order), batch):
+            rows = order[start : start + batch]
+            found[rows] = _scores(network, [texts[i] for i in rows]).cpu()
+    return found
+
+
+def _scores(network: Any, texts: Sequence[Ids]) -> Tensor:
+    """Scores `[B]` in one pass, in float32."""
+    width, device = max(map(len, texts)), next(network.parameters()).device
+    ids = torch.tensor([row + [0] * (width - len(row)) for row in texts], device=device)
+    lengths = torch.tensor([len(row) for row in texts], device=device)
+    mask = (torch.arange(width, device=device) < lengths[:, None]).long()
+    return end_scores(network, ids, mask)[:, 0].float()
+
+
+def train(
+    network: nn.Module,
+    pairs: Sequence[EncodedPair],
+    options: RewardModelOptions,
+    after_epoch: Callable[[int, float], None],
+) -> None:
+    """Train all of a network, with AdamW at a rate that falls linearly to 0.
+
+    Args:
+        pairs: of which each epoch takes each once, in an order keyed by the seed.
+        after_epoch: called with the number of epochs done, and the mean loss of the last.
+
+    Raises:
+        TrainingError: a gradient is not finite.
+    """
+    parameters = [p for p in network.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(parameters, lr=options.lr, weight_decay=0.0)
+    steps = options.epochs * -(-len(pairs) // options.batch)
+    step = 0
+    for epoch in range(options.epochs):
+        total = 0.0
+        for rows in _batches(len(pairs), options, epoch):
+            factor = learning_rate_factor(
+                step, iterations=steps + 1, warmup=0, final_scale=0.0, zero_first=False
+            )
+            optimizer.param_groups[0]["lr"] = factor * options.lr
+            total += len(rows) * _step(network, [pairs[i] for i in rows], options, optimizer)
+            step += 1
+        after_epoch(epoch + 1, total / len(pairs))
+
+
+def _batches(count: int, options: RewardModelOptions, epoch: int) -> Iterator[list[int]]:
+    order = np.random.default_rng([options.seed, epoch]).permutation(count).tolist()
+    return (order[at : at + options.batch] for at in range(0, count, options.batch))
+
+
+def _step(
+    network: nn.Module,
+    pairs: Sequence[EncodedPair],
+    options: RewardModelOptions,
+    optimizer: torch.optim.Optimizer,
+) -> float:
+    """One step on the mean loss of a batch, which is returned."""
+    total = 0.0
+    for start in range(0, len(pairs), options.micro_batch):
+        part = pairs[start : start + options.micro_batch]
+        scores = _scores(network, [*(p.chosen for p in part), *(p.rejected for p in part)])
+        chosen, rejected = scores[: len(part)], scores[len(part) :]
+        loss = bradley_terry(chosen, rejected).sum() / len(pairs)
+        loss.backward()  # type: ignore[no-untyped-call]
+        total += float(loss.detach())
+    parameters = optimizer.param_groups[0]["params"]
+    norm = nn.utils.clip_grad_norm_(parameters, MAX_GRAD_NORM)
+    if not torch.isfinite(norm):
+        message = f"the gradient's norm is {float(norm)}: training diverged; try a smaller --lr"
+        raise TrainingError(message)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return total

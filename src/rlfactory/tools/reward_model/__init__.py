@@ -1,1 +1,0 @@
-"""Training a reward model on pairs of completions, for PPO."""
