@@ -19,9 +19,10 @@ from rlfactory.hardware.square_roots import exact_square_roots
 from rlfactory.utils.errors import UserError
 
 PORTABLE = ("hardware=cpu", "hardware.portable=true")
-SMALLEST = (
-    *("iterations=1", "schedule.steps=2", "prompts_per_iteration=1", "group_size=2"),
-    *("evaluation.prompts=2", "evaluation.grid=2", "checkpoint.best=false"),
+SMALLEST = (  # with a reward that tells two images apart: without a signal no weight moves
+    *("reward=compressibility", "iterations=1", "schedule.steps=2", "prompts_per_iteration=1"),
+    *("group_size=2", "model.size=32", "evaluation.prompts=1", "evaluation.grid=1"),
+    *("evaluation.preview_every=0", "evaluation.size=16", "checkpoint.best=false"),
 )
 
 
