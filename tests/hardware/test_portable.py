@@ -70,6 +70,16 @@ def test_a_gpu_and_other_processors_are_refused(unset: pytest.MonkeyPatch) -> No
 
 
 def test_a_process_with_other_kernels_is_refused(unset: pytest.MonkeyPatch) -> None:
+    unset.setattr("torch.backends.cpu.get_cpu_capability", lambda: "AVX2")
+    with pytest.raises(HardwareError, match="start Python with ATEN_CPU"):
+        Local(device="cpu", portable=True)
+    for name, value in VARIABLES.items():
+        unset.setenv(name, value)
+    threads = torch.get_num_threads()
+    hardware = Local(device="cpu", portable=True)
+    assert torch.get_num_threads() == 1
+    hardware.close()
+    torch.set_num_threads(threads)
     unset.setattr("torch.backends.cpu.get_cpu_capability", lambda: "AVX512")
     with pytest.raises(HardwareError, match="torch's are AVX512 here"):
         Local(device="cpu", portable=True)

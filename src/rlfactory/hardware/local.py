@@ -16,7 +16,7 @@ from torch.utils import deterministic
 
 from rlfactory.hardware.base import Hardware, HardwareError
 from rlfactory.hardware.environment import use_expandable_segments
-from rlfactory.hardware.portable import conflicts
+from rlfactory.hardware.portable import conflicts, unset
 from rlfactory.hardware.square_roots import exact_square_roots
 from rlfactory.utils.types import Faults, GPUName, Positive, PositiveInt
 
@@ -101,6 +101,8 @@ class Local(Hardware):
     def _require_portable_kernels(self) -> None:
         """Raise HardwareError unless this process computes on the CPU by portable kernels."""
         faults = [*conflicts()]
+        if not faults and (missing := unset()):
+            faults.append(missing)
         if self.device.type != "cpu":
             faults.append("is for a CPU, and torch finds a GPU; type hardware=cpu")
         elif (found := torch.backends.cpu.get_cpu_capability()) != "AVX2":

@@ -39,13 +39,20 @@ def use_portable_kernels(node: Mapping[str, Any]) -> None:
         return
     for fault in conflicts():
         raise UserError(f"hardware.portable=true {fault}")
-    missing = [f"{k}='{v}'" for k, v in VARIABLES.items() if os.environ.get(k) != v]
-    if missing and "torch" in sys.modules:
-        raise UserError(
-            "hardware.portable=true sets variables before torch is imported, and this process has"
-            f" imported it; train by the command, or start Python with {' '.join(missing)}"
-        )
+    if "torch" in sys.modules and (missing := unset()):
+        raise UserError(f"hardware.portable=true {missing}")
     os.environ.update(VARIABLES)
+
+
+def unset() -> str:
+    """What to do about the variables that are not set; empty if all are."""
+    missing = [f"{k}='{v}'" for k, v in VARIABLES.items() if os.environ.get(k) != v]
+    if not missing:
+        return ""
+    return (
+        "sets variables before torch is imported, and this process has imported it; use the"
+        f" command, or start Python with {' '.join(missing)}"
+    )
 
 
 def conflicts() -> Iterator[str]:
