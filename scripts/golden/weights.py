@@ -53,6 +53,7 @@ OWN: Mapping[str, tuple[str, ...]] = {
         *("group_size=2", "prompts_per_iteration=4"),
         *("prompts=file", f"prompts.path={PAIRS / 'pairs.jsonl'}"),
     ),
+    **dict.fromkeys(("online_dpo", "raft"), ("group_size=2", "prompts_per_iteration=8")),
     "branch_grpo": ("branches=4", "tree.splits=[0,1]"),
     "ddpo_sf": ("updates_per_iteration=1",),
     "diffusion_dpo_offline": (
