@@ -27,6 +27,7 @@ from rlfactory.utils.current_folder import TRUST
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from stand_ins import LinearModel, Threaded
+    from warm_process import Warm
 
     from rlfactory.dynamics.base import Dynamics
     from rlfactory.model.base import ImageModel
@@ -388,6 +389,15 @@ def command(tmp_path: Path) -> Command:
         )
 
     return call
+
+
+@pytest.fixture(scope="session")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Warm]":
+    """Commands, scripts, ranks and trainings in processes that have their imports behind them."""
+    from warm_process import started
+
+    with started(tmp_path_factory.mktemp("warm") / "errors.txt") as process:
+        yield process
 
 
 @pytest.fixture

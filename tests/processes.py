@@ -1,5 +1,6 @@
-"""Runs that are stopped by a signal at a named moment, each attempt a process forked off this one;
-`python processes.py FOLDER WORDS...` prints one JSON object an attempt. Not a test by itself.
+"""Runs that are stopped by a signal at a named moment, each attempt a process forked off this one.
+
+It runs in a process of `warm_process`, and prints one JSON object an attempt. Not a test by itself.
 """
 
 import json
@@ -10,8 +11,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from rlfactory.cli import app  # noqa: F401  (imported once, for all runs)
 from rlfactory.model.causal_lm import CausalLM
@@ -121,7 +120,7 @@ def attempt(words: list[str], prepare: Callable[[], None] = lambda: None) -> tup
 
 
 def main(folder: Path, words: list[str]) -> None:
-    torch.set_num_threads(1)
+    os.environ.pop("SLURM_JOB_ID", None)
     # a shell has what it runs in the background ignore it, and so would a run
     signal.signal(signal.SIGINT, signal.default_int_handler)
     every = ["checkpoint.every=1", "checkpoint.keep=null"]

@@ -1,11 +1,10 @@
 """The complete examples of docs/extend: their files, written elsewhere, train as plug-ins."""
 
-import os
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from diffusers import (
     StableDiffusion3Pipeline,
 )
 from transformers import UMT5Config, UMT5EncoderModel
+from warm_process import Warm
 
 from rlfactory.model.pipelines.local_models import zoo_path
 
@@ -92,18 +92,28 @@ def prepare(page: str, folder: Path) -> list[str]:
     return SMALL
 
 
+STARTED = "reward"
+"""The page whose commands are started as a shell does; those of others are forked."""
+
+
+@pytest.fixture
+def typed(page: str, warm: Warm, tmp_path: Path, command: Command) -> Command:
+    """Runs a page's command in the folder of its files."""
+    return command if page == STARTED else partial(warm.command, tmp_path)
+
+
 @pytest.mark.parametrize("page", NAMES)
 def test_the_example_trains_and_its_other_commands_work(
-    page: str, tmp_path: Path, command: Command
+    page: str, tmp_path: Path, typed: Command
 ) -> None:
     write_files(page, tmp_path)
     small = prepare(page, tmp_path)
     train, *others = lines(page, tmp_path)
     for words in others:
         plans = words[0].startswith(("check", "list", "explain"))
-        shown = command(*words) if plans else command("check", *words)
+        shown = typed(*words) if plans else typed("check", *words)
         assert shown.returncode == 0, shown.stderr
-    ran = command(*train, *small)
+    ran = typed(*train, *small)
     assert ran.returncode == 0, ran.stderr
     assert (tmp_path / "run" / "STATUS").read_text().strip() == "done"
     metrics = (tmp_path / "run" / "metrics.jsonl").read_text()
@@ -112,28 +122,21 @@ def test_the_example_trains_and_its_other_commands_work(
 
 
 @pytest.mark.parametrize("page", NAMES)
-def test_without_trust_the_example_is_refused(page: str, tmp_path: Path, command: Command) -> None:
+def test_without_trust_the_example_is_refused(page: str, tmp_path: Path, typed: Command) -> None:
     write_files(page, tmp_path)
     train, *_ = lines(page, tmp_path)
-    refused = command("check", *[word for word in train if not word.startswith("trust=")])
+    refused = typed("check", *[word for word in train if not word.startswith("trust=")])
     assert refused.returncode == 2
     assert "trust=[my_" in refused.stderr
 
 
-def test_the_example_of_a_listener_runs(tmp_path: Path) -> None:
+def test_the_example_of_a_listener_runs(warm: Warm, tmp_path: Path) -> None:
     (code,) = blocks("listener", "python")
     small = '"prompts_per_iteration=2", "group_size=4", "evaluation.prompts=4", "iterations=3"'
     assert code.count('"iterations=3"') == 1
     script = tmp_path / "best_prompts.py"
     script.write_text(code.replace('"iterations=3"', small), encoding="utf-8")
-    ran = subprocess.run(
-        [sys.executable, script.name],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(PAGES.parents[1] / "src")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ran = warm.command(tmp_path, script=str(script))
     assert ran.returncode == 0, ran.stderr
     (line,) = [line for line in ran.stdout.splitlines() if line.startswith("done [")]
     assert line.count("a ") >= 3

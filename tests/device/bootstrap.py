@@ -6,6 +6,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src")]
+sys.path.append(str(HERE.parents[1] / "scripts"))
 
 from pretended.guard import NoGuardError, load_guard  # noqa: E402
 

@@ -1,15 +1,12 @@
 """FSDP2 gathers no more than its passes need, and a checkpoint holds little more than a shard."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import pytest
-from pretended.client import ENV
+from warm_process import Warm
 
 SCRIPT = Path(__file__).with_name("sharding.py")
 CASES = {
@@ -25,18 +22,13 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def found() -> Found:
+def found(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> Found:
     """What each rank of a case found; see sharding.py."""
 
     @cache
     def measured(case: str) -> list[dict[str, float]]:
-        done = subprocess.run(
-            [sys.executable, str(SCRIPT), *CASES[case]],
-            env=os.environ | ENV,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        folder = tmp_path_factory.mktemp(case)
+        done = warm.command(folder, *CASES[case], script=str(SCRIPT))
         assert done.returncode == 0, done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]
 

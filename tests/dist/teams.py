@@ -1,26 +1,63 @@
 """Runs of one and of several processes, forked off one that has imported what they need.
 
-`python teams.py` reads JSON objects on its standard input, a line each: a `folder`, and `attempts`
-with `words` (a command line) and `processes`. It does them in turn in the folder, and prints one
-JSON object for each. Not a test.
+An attempt has `words` (a command line, or the words of a python `script`) and `processes`, and
+perhaps `env`, `others` (words of single ranks), `slurm`, `drawn` (with its page and curves), or
+`grace`: the seconds that torchrun, whose ranks are forked as well, gives those that are left. Not a
+test.
 """
 
-import json
+import multiprocessing
 import os
+import runpy
+import signal
 import socket
 import sys
 import tempfile
+import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
+import faulty.warm  # noqa: F401  (before all else)
+from torch.distributed.elastic.multiprocessing.api import PContext
+from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
-from rlfactory.cli import app  # noqa: F401  (imported once, for all runs)
-from rlfactory.hardware import distributed  # noqa: F401
+from rlfactory.cli import app
 from rlfactory.hardware.environment import ProcessInfo
-from rlfactory.report import results  # noqa: F401  (imported once, for all runs)
-from rlfactory.train.process import worker  # noqa: F401  (imported once, for all runs)
+from rlfactory.report import results
+from rlfactory.train.process import launch
 from rlfactory.train.process.launch import HOST
+
+FORK = multiprocessing.get_context("fork")
+
+
+def rank_of_torchrun(words: Sequence[str], env: Mapping[str, str], files: Sequence[Any]) -> None:
+    """What `python -u -m MODULE WORDS...` does, from a session of its own."""
+    os.setsid()
+    for number in (*launch.SIGNALS, signal.SIGCHLD):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    for file, handle in zip(files, (1, 2), strict=True):
+        if file is not None:
+            os.dup2(file.fileno(), handle)
+    os.environ.clear()
+    os.environ.update(env)
+    at = words.index("-m")
+    sys.argv = [*words[at + 1 :]]
+    runpy.run_module(words[at + 1], run_name="__main__", alter_sys=True)
+
+
+def fork_ranks(grace: int) -> None:
+    """Have torchrun fork its ranks off this process, and wait this long for those that are left."""
+
+    def begun(handler: Any, words: Sequence[str], env: Mapping[str, str]) -> Any:
+        files = (handler._stdout, handler._stderr)
+        rank = FORK.Process(target=rank_of_torchrun, args=(words, env, files))
+        rank.start()
+        return rank._popen  # type: ignore[attr-defined]  # has what torchrun asks of a Popen
+
+    SubprocessHandler._popen = begun  # type: ignore[method-assign]
+    PContext.close.__defaults__ = (None, grace)
+    launch.TORCHRUN_GRACE = grace
 
 
 def free_port() -> int:
@@ -52,28 +89,44 @@ def of_slurm(place: ProcessInfo) -> dict[str, str]:
     }
 
 
-def member(words: Sequence[str], env: Mapping[str, str], said: int) -> int:
+def member(
+    words: Sequence[str], env: Mapping[str, str], asked: Mapping[str, Any], said: tuple[int, int]
+) -> int:
     """A process that types `words`, as torchrun would have it; its number."""
     child = os.fork()
     if child:
         return child
-    os.dup2(said, 1)
-    os.dup2(said, 2)
+    os.dup2(said[0], 1)
+    os.dup2(said[1], 2)
     os.environ.update(env)
     sys.argv, code = ["rlfactory", *words], 1
     try:
-        app.main()
+        if not asked.get("drawn"):
+            # what draws takes longer than what trains
+            results.draw_run = lambda folder, *_: folder.page  # type: ignore[assignment]
+        if "grace" in asked:
+            fork_ranks(asked["grace"])
+        if "script" in asked:
+            sys.argv[0] = asked["script"]
+            sys.path.insert(0, os.path.dirname(asked["script"]))
+            runpy.run_path(asked["script"], run_name="__main__")
+            code = 0
+        else:
+            app.main()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
     finally:
         sys.stdout.flush()
+        sys.stderr.flush()
         os._exit(code)
 
 
 def attempt(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Exit codes of all processes, and what they said."""
+    """Exit codes of all processes, and what they said: `out`, `err` and both."""
     count, port = asked["processes"], free_port()
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         members = []
         for rank in range(count):
             place = ProcessInfo(rank, count, rank, HOST, port)
@@ -82,22 +135,9 @@ def attempt(asked: Mapping[str, Any]) -> dict[str, Any]:
                 env = of_slurm(place)
             words = [*asked["words"], *asked.get("others", {}).get(str(rank), [])]
             env |= asked.get("env", {}).get(str(rank), {})
-            members.append(member(words, env, said.fileno()))
+            members.append(member(words, env, asked, (out.fileno(), err.fileno())))
         codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in members]
-        said.seek(0)
-        return {"codes": codes, "said": said.read().decode()}
-
-
-def main() -> None:
-    torch.set_num_threads(1)
-    # what draws takes longer than what trains
-    results.draw_run = lambda folder, *_: folder.page  # type: ignore[assignment]
-    for line in sys.stdin:
-        given = json.loads(line)
-        os.chdir(given["folder"])
-        for asked in given["attempts"]:
-            print(json.dumps(attempt(asked)), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+        out.seek(0)
+        err.seek(0)
+        said = {"out": out.read().decode(), "err": err.read().decode()}
+    return {"codes": codes, **said, "said": said["out"] + said["err"]}

@@ -33,24 +33,29 @@ TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
 
 
 def both(*words: str, **more: Any) -> dict[str, Any]:
-    return {"words": [*SMALL, *TWO, *words], "processes": 2, **more}
+    return {"processes": 2, **more, "words": [*SMALL, *TWO, *words]}
+
+
+def launched(fault: str, *words: str) -> dict[str, Any]:
+    """The command with a fault, which starts both processes through torchrun.
+
+    Those that are left after one has failed are given 5 seconds in the place of 30.
+    """
+    return both(*words, processes=1, env={"0": {"RLFACTORY_FAULT": fault}}, grace=5)
 
 
 @pytest.mark.parametrize("strategy", [pytest.param("ddp", marks=pytest.mark.whole), "fsdp2"])
 def test_a_lost_process_ends_the_run_which_goes_on(
     strategy: str,
-    typed: Typed,
     ran: Ran,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     traces: Traces,
 ) -> None:
     chosen = f"hardware.strategy={strategy}"
-    monkeypatch.setenv("RLFACTORY_FAULT", "between_updates:kill:3@1")
-    lost = typed(*RLFACTORY, *SMALL, *TWO, chosen, "run_dir=lost")
-    assert lost.returncode == 1
-    assert "process 1 was ended by SIGKILL" in lost.stderr
-    assert "another process does not answer any more" in lost.stderr
+    (lost,) = ran([launched("between_updates:kill:3@1", chosen, "run_dir=lost")])
+    assert lost["codes"] == [1], lost
+    assert "process 1 was ended by SIGKILL" in lost["err"]
+    assert "another process does not answer any more" in lost["err"]
     assert (tmp_path / "lost" / "STATUS").read_text() == "failed\n"
     assert not (tmp_path / "lost" / "OWNER").exists()
     again, whole = ran([both(chosen, "run_dir=lost"), both(chosen, "run_dir=whole")])
@@ -59,16 +64,14 @@ def test_a_lost_process_ends_the_run_which_goes_on(
     assert traces(tmp_path / "lost") == traces(tmp_path / "whole")
 
 
-def test_restarts_recover_by_themselves(
-    typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RLFACTORY_FAULT", "between_updates:kill:3@0")
-    found = typed(*RLFACTORY, *SMALL, *TWO, "run_dir=run", "hardware.restarts=1")
+def test_restarts_recover_by_themselves(ran: Ran, tmp_path: Path) -> None:
+    words = ["run_dir=run", "hardware.restarts=1"]
+    (found,) = ran([launched("between_updates:kill:3@0", *words)])
     logs = [path.read_text() for path in (tmp_path / "run").glob("log_rank*.txt")]
-    assert found.returncode == 0, (found.stderr, logs)
-    assert "failed (exitcode: -9) local_rank: 0" in found.stderr, "torchrun's own line"
-    assert "starting all processes again, from the newest checkpoint" in found.stderr
-    assert "resuming after iteration 2" in found.stdout
+    assert found["codes"] == [0], (found, logs)
+    assert "failed (exitcode: -9) local_rank: 0" in found["err"], "torchrun's own line"
+    assert "starting all processes again, from the newest checkpoint" in found["err"]
+    assert "resuming after iteration 2" in found["out"]
     assert (tmp_path / "run" / "STATUS").read_text() == "done\n"
 
 
@@ -113,16 +116,14 @@ def test_a_signal_to_the_command_alone_stops_all_ranks(
     assert "Traceback" not in text
 
 
-def test_a_process_that_hangs_is_ended_after_the_timeout(
-    typed: Typed, ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RLFACTORY_FAULT", "between_updates:hang:3@1")
-    found = typed(*RLFACTORY, *SMALL, *TWO, "hardware.timeout=15", "run_dir=run")
-    assert found.returncode == 1
-    assert "another process does not answer any more" in found.stderr
-    assert "process 1 did not answer, and was killed" in found.stderr
+def test_a_process_that_hangs_is_ended_after_the_timeout(ran: Ran, tmp_path: Path) -> None:
+    words = ["hardware.timeout=15", "run_dir=run"]
+    (found,) = ran([launched("between_updates:hang:3@1", *words)])
+    assert found["codes"] == [1], found
+    assert "another process does not answer any more" in found["err"]
+    assert "process 1 did not answer, and was killed" in found["err"]
     assert (tmp_path / "run" / "STATUS").read_text() == "failed\n"
-    (again,) = ran([both("run_dir=run", "hardware.timeout=15")])
+    (again,) = ran([both(*words)])
     assert again["codes"] == [0, 0], again
 
 

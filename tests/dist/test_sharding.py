@@ -8,11 +8,10 @@ import pytest
 from safetensors.torch import load_file
 from tiny_pipelines import *  # noqa: F403  (its fixtures)
 from tiny_pipelines import FOLDERS
+from warm_process import Warm
 
 pytestmark = [pytest.mark.dist, pytest.mark.timeout(600)]
 
-HERE = Path(__file__).parent
-ENV = {"PYTHONPATH": str(HERE.parents[1] / "src"), "OMP_NUM_THREADS": "1"}
 Trained = Callable[..., dict[str, dict[str, Any]]]
 
 # at Adam's usual eps the rounding errors of gradients that should be 0 are steps of the size of lr
@@ -28,7 +27,7 @@ LORA = "model.finetune=lora"
 
 
 @pytest.fixture
-def trained(trainings: Any, tmp_path: Path) -> Trained:
+def trained(warm: Warm, tmp_path: Path) -> Trained:
     """What trainings counted, by name: each is its words, in two processes unless it says more."""
 
     def run(**attempts: Any) -> dict[str, dict[str, Any]]:
@@ -37,8 +36,8 @@ def trained(trainings: Any, tmp_path: Path) -> Trained:
             count = next((int(w.split("=")[1]) for w in words if "processes=" in w), 1)
             device = ["hardware.device=cpu", "hardware.timeout=120"] if count > 1 else []
             asked.append({"name": name, "words": [*words, *device], "processes": count})
-        found = trainings(tmp_path, asked)
-        said = trainings.errors.read_text()
+        found = warm(tmp_path, asked)
+        said = warm.errors.read_text()
         assert [set(each["codes"]) for each in found] == [{0}] * len(asked), said
         return dict(zip(attempts, found, strict=True))
 

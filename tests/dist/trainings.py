@@ -1,8 +1,9 @@
 """Short trainings in one process and in several, forked off one that has imported what they need.
 
-`python trainings.py` reads a JSON list of attempts on its standard input, each with `name`, `words`
-(a command line) and `processes`, does them in turn, saves the full weights of each as
-`NAME.safetensors`, and prints one JSON object for each: what rank 0 counted. Not a test.
+`python trainings.py` reads JSON objects on its standard input, a line each: a `folder`, and
+`attempts`. It does them in turn in the folder, and prints one JSON object for each. An attempt with
+a `name` is a training of `words` (a command line) in `processes`; the full weights are saved as
+`NAME.safetensors`, and what rank 0 counted is printed. Others are runs of `teams.py`. Not a test.
 """
 
 import json
@@ -14,11 +15,11 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+import teams  # first: it imports what runs need
 import torch
 import torch.distributed as dist
 from safetensors.torch import save_file
 from teams import free_port, of_torchrun
-from torch.distributed.fsdp import _fully_shard as _  # noqa: F401  (imported once, for all)
 
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.hardware.distributed import Distributed
@@ -154,12 +155,12 @@ def attempt(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    torch.set_num_threads(1)
     for line in sys.stdin:
         given = json.loads(line)
         os.chdir(given["folder"])
         for asked in given["attempts"]:
-            print(json.dumps(attempt(asked)), flush=True)
+            done = attempt(asked) if "name" in asked else teams.attempt(asked)
+            print(json.dumps(done), flush=True)
 
 
 if __name__ == "__main__":

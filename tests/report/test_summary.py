@@ -90,14 +90,14 @@ def test_the_note_calls_prompts_held_out_only_where_none_is_trained_on() -> None
 def test_without_categories_there_is_one_row_a_score() -> None:
     before, after = (Scores(["a", "b"], {"x": np.array([0.0, 1.0])}) for _ in range(2))
     assert list(changes(before, after)["x"]) == ["all"]
-    assert summary_table(before, after).row_count == 1
+    assert summary_table({"": (before, after)}).row_count == 1
 
 
 def test_the_table_fits_a_terminal_and_marks_what_is_clear() -> None:
     before, after = pair()
     console = Console(width=80, force_terminal=True, color_system="standard")
     with console.capture() as capture:
-        console.print(summary_table(before, after))
+        console.print(summary_table({"": (before, after)}))
     text = capture.get()
     change = changes(before, after)["strict"]["all"]
     assert f"\x1b[1m+{change.difference:.3f}\x1b[0m" in text
@@ -115,7 +115,7 @@ def test_the_page_has_results_cost_and_pointers(tmp_path: Path) -> None:
     for name in ("step_000050", "step_000060", "best.json", "summary.md"):
         (folder.checkpoints / name).mkdir()
     before, after = pair()
-    write_summary(folder, before, after, METRICS)
+    write_summary(folder, {"": (before, after)}, METRICS)
     text = folder.summary.read_text()
     change = changes(before, after)["strict"]["all"]
     assert (
@@ -139,7 +139,7 @@ def test_the_page_has_results_cost_and_pointers(tmp_path: Path) -> None:
 
 def test_a_run_that_was_interrupted_says_so(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run")
-    write_summary(folder, pair()[0], None, [])
+    write_summary(folder, {"": (pair()[0], None)}, [])
     text = folder.summary.read_text()
     assert "stopped before it was evaluated again" in text
     assert "nothing was measured" in text
@@ -149,7 +149,7 @@ def test_a_run_that_was_interrupted_says_so(tmp_path: Path) -> None:
 
 def test_advice_stands_in_it(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run")
-    write_summary(folder, pair()[0], None, [], advice=["go slow"])
+    write_summary(folder, {"": (pair()[0], None)}, [], advice=["go slow"])
     assert "## Advice\n\n- go slow\n\n## Cost" in folder.summary.read_text()
 
 
@@ -171,7 +171,7 @@ def test_it_says_how_the_run_was_made(tmp_path: Path) -> None:
         environment = Environment(device, 2, {"torch": "2.13"}, "abc+")
         record_environment(folder.environment, environment)
     metrics: list[dict[str, float | None]] = [{"iteration": 1, "time": 3700.0}]
-    write_summary(folder, pair()[0], None, metrics)
+    write_summary(folder, {"": (pair()[0], None)}, metrics)
     text = folder.summary.read_text()
     assert "- device: 2 × NVIDIA A100, then 2 × NVIDIA H200" in text
     assert "- command: `rlfactory algo=nft`" in text
@@ -206,7 +206,9 @@ def save_set(folder: RunFolder, name: str, *evaluations: Scores) -> None:
 def test_each_prompt_set_stands_below_its_name_with_its_changes() -> None:
     before, after = pair()
     first, last = (Scores(["a", "b"], {"ocr": np.array([v, v])}) for v in (0.25, 0.75))
-    lines = printed(summary_table(before, after, {"signs": (first, last), "once": (first, None)}))
+    lines = printed(
+        summary_table({"": (before, after), "signs": (first, last), "once": (first, None)})
+    )
     below = lines[lines.index("on signs") :].splitlines()
     assert below[1].split() == ["ocr", "0.250", "0.750", "+0.500", "+0.500", "…", "+0.500", "2"]
     assert "once" not in lines
@@ -217,13 +219,13 @@ def test_the_summary_has_a_section_for_each_prompt_set(tmp_path: Path) -> None:
     before, after = pair()
     save_set(folder, "signs", before, after)
     sets = set_pairs(read_sets(folder))
-    write_summary(folder, before, after, METRICS, sets=sets)
+    write_summary(folder, {"": (before, after), **sets}, METRICS)
     own, _, section = folder.summary.read_text().partition("## Scores on `signs`")
     change = changes(before, after)["strict"]["all"]
     assert f"| **strict** | {change.before:.3f} | {change.after:.3f} |" in section
     assert "| strict, counting |" in section
     assert own.startswith("# run")
-    write_summary(folder, before, None, METRICS, sets=sets)
+    write_summary(folder, {name: (before, None) for name in ("", "signs")}, METRICS)
     _, _, section = folder.summary.read_text().partition("## Scores on `signs`")
     assert f"| strict | {before.means()['strict']:.3f} |" in section
     assert "stopped before" in section

@@ -57,7 +57,7 @@ def test_a_page_holds_all_that_a_report_has(tmp_path: Path, filled_sweep: MakeMa
     assert "# Shapes & shares (tiny)" in text
     assert "- Paper: A paper, Table 1" in text
     assert "- Budget of the full form: 12.5 GPU hours" in text
-    assert "| NFT | 0.900 | 0.850 ± 0.635 | 2 | 4 | 4k | 2 done | fast |" in text
+    assert "| NFT | 0.900 | 0.850 ± 0.635 | 2 | 4 | 4,000 | 2 done | fast |" in text
     assert "![curves over training](curves.png)" in text
     assert "## Against the first row" in text
     assert "| algo | nft | grpo | – |" in text
@@ -105,7 +105,7 @@ def test_a_table_is_a_tabular(tmp_path: Path, filled_sweep: Make) -> None:
     lines = write_latex(report, tmp_path).read_text().splitlines()
     assert lines[0] == "% Shapes & shares (tiny)"
     assert lines[1] == r"\begin{tabular}{lrrrrrll}"
-    assert r"NFT & 0.900 & 0.850 $\pm$ 0.635 & 2 & 4 & 4k & 2 done & fast \\" in lines
+    assert r"NFT & 0.900 & 0.850 $\pm$ 0.635 & 2 & 4 & 4,000 & 2 done & fast \\" in lines
     assert lines[-1] == r"\end{tabular}"
 
 

@@ -1,5 +1,6 @@
 import logging
 import random
+import shutil
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -33,13 +34,12 @@ def said(monkeypatch):
     """The reward, with an engine that reads what it is told to."""
 
     def make(*replies):
-        left = iter(replies)
-
-        def read(picture):
-            reply = next(left)
-            if isinstance(reply, Exception):
-                raise reply
-            return reply
+        def read(pictures):
+            found = [replies[picture[0, 0, 0]] for picture in pictures]
+            for reply in found:
+                if isinstance(reply, Exception):
+                    raise reply
+            return found
 
         monkeypatch.setattr("rlfactory.reward.ocr.load_reader", lambda engine: read)
         return OCR()
@@ -49,7 +49,7 @@ def said(monkeypatch):
 
 def samples(prompts, images=None):
     if images is None:
-        images = torch.zeros(len(prompts), 3, 8, 8, dtype=torch.uint8)
+        images = torch.arange(len(prompts), dtype=torch.uint8).view(-1, 1, 1, 1).repeat(1, 3, 8, 8)
     return Samples(prompts, [{}] * len(prompts), torch.arange(len(prompts)), images)
 
 
@@ -177,21 +177,21 @@ def engine(**methods):
 def test_paddleocr_3(stand_in):
     pages = [{"rec_texts": ["New ", "York"]}]
     stand_in("paddleocr", PaddleOCR=engine(predict=lambda picture: pages))
-    assert load_reader("paddleocr")(BLANK) == "New York"
+    assert load_reader("paddleocr")([BLANK]) == ["New York"]
 
 
 def test_paddleocr_2(stand_in):
     box = [[0, 0]] * 4
     lines = [[(box, ("New ", 0.9)), (box, ("York", 0.8))]]
     stand_in("paddleocr", PaddleOCR=engine(ocr=lambda picture, cls: lines))
-    assert load_reader("paddleocr")(BLANK) == "New York"
+    assert load_reader("paddleocr")([BLANK]) == ["New York"]
     stand_in("paddleocr", PaddleOCR=engine(ocr=lambda picture, cls: [None]))
-    assert load_reader("paddleocr")(BLANK) == ""
+    assert load_reader("paddleocr")([BLANK]) == [""]
 
 
 def test_easyocr(stand_in):
     stand_in("easyocr", Reader=engine(readtext=lambda picture, detail: ["New ", "York"]))
-    assert load_reader("easyocr")(BLANK) == "New York"
+    assert load_reader("easyocr")([BLANK]) == ["New York"]
 
 
 def test_easyocr_stays_on_the_gpu_of_its_rank(stand_in, monkeypatch):
@@ -220,7 +220,7 @@ def test_rapidocr(stand_in):
     call = {"__call__": lambda self, picture: SimpleNamespace(txts=next(replies))}
     stand_in("rapidocr", RapidOCR=type("Engine", (engine(),), call))
     reader = load_reader("rapidocr")
-    assert [reader(BLANK), reader(BLANK)] == ["New York", ""]
+    assert reader([BLANK, BLANK]) == ["New York", ""]
 
 
 @pytest.mark.parametrize("name", ["rapidocr", "paddleocr", "easyocr"])
@@ -234,6 +234,25 @@ def test_rapidocr_without_onnxruntime(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(RewardError, match=r"pip install 'rlfactory\[ocr\]'"):
         load_reader("rapidocr")
+
+
+@pytest.mark.skipif(shutil.which("tesseract") is None, reason="tesseract is not installed")
+def test_tesseract():
+    reward = OCR(engine="tesseract", name="gold")
+    assert reward.main == "gold"
+    right = [sign(word) for word in WORDS]
+    images = torch.cat([picture_of(WORDS), torch.full((1, 3, 192, 192), 255, dtype=torch.uint8)])
+    found = reward.score(samples([*right, sign("Open")], images))["gold"]
+    assert found[:-1].mean() >= 0.98
+    assert found[-1] == 0, "nothing is read in an empty picture, and no page is lost"
+    swapped = reward.score(samples(right[1:] + right[:1], images[:-1]))["gold"]
+    assert swapped.mean() <= 0.4
+
+
+def test_tesseract_that_is_not_installed(monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda command: None)
+    with pytest.raises(RewardError, match=r"^reward\.engine=tesseract needs .*apt-get install"):
+        load_reader("tesseract")
 
 
 def test_one_that_can_not_read(stand_in):

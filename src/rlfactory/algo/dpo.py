@@ -4,7 +4,7 @@ best and the worst of each group of samples.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -59,10 +59,10 @@ class DPO(Algorithm[TextModel, PairBatch, PairBatch]):
     """
 
     requires = "tokens"
-    samples_from = "data"
-    columns = ("chosen", "rejected")
+    samples_from: ClassVar[Literal["policy", "data"]] = "data"
+    columns: ClassVar[tuple[str, ...]] = ("chosen", "rejected")
     uses_critic = False
-    data_scores = {
+    data_scores: ClassVar[Mapping[str, tuple[str, str]]] = {
         "loss": ("loss/policy", "lower"),
         "preference_accuracy": ("preference/accuracy", "higher"),
         "margin": ("preference/margin", "higher"),
@@ -157,7 +157,7 @@ class OnlineDPO(DPO):
 
     samples_from = "policy"
     columns = ()
-    data_scores: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    data_scores = {}
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Rejection sampling: supervised fine-tuning on the best of each group of the policy's samples."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
@@ -20,7 +20,7 @@ class RAFT(SFT):
 
     samples_from = "policy"
     columns = ()
-    data_scores: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    data_scores = {}
 
     def __init__(self) -> None:
         """No options: what is learned is chosen by the reward alone."""

@@ -1,7 +1,8 @@
 """Supervised fine-tuning: the likelihood of given completions."""
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -40,10 +41,10 @@ class SFT(Algorithm[TextModel, TokenBatch, TokenBatch]):
     """
 
     requires = "tokens"
-    samples_from = "data"
-    columns = ("column",)
+    samples_from: ClassVar[Literal["policy", "data"]] = "data"
+    columns: ClassVar[tuple[str, ...]] = ("column",)
     uses_critic = False
-    data_scores = {
+    data_scores: ClassVar[Mapping[str, tuple[str, str]]] = {
         "loss": ("loss/policy", "lower"),
         "token_accuracy": ("policy/accuracy", "higher"),
     }

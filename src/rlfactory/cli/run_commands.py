@@ -133,8 +133,8 @@ def reward_model(words: Sequence[str]) -> int:
     """Train a reward model on pairs of completions."""
     a = parsed("reward-model", words)
     silence_notices()
-    from rlfactory.tools.reward_model import RewardModelOptions
-    from rlfactory.tools.reward_model import reward_model as run_reward_model
+    from rlfactory.tools.train_reward_model import RewardModelOptions
+    from rlfactory.tools.train_reward_model import reward_model as run_reward_model
 
     options = RewardModelOptions(a.epochs, a.lr, a.batch, a.micro_batch, a.seed)
     return run_reward_model(a.base, a.pairs.expanduser(), a.to, a.held_out, options)

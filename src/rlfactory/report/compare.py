@@ -196,7 +196,7 @@ def _scores(pair: Pair) -> TextTable | None:
     """
     heads = [f"{head} {moment}" for head in HEADS for moment in ("before", "after")]
     heads = ["score", *heads, "B - A", "95 % interval", "n"]
-    one, other = ({"": (side.before, side.after), **side.sets} for side in pair)
+    one, other = ({**side.sets, "": (side.before, side.after)} for side in pair)
     shared = {name: (*one[name], *other[name]) for name in one if name in other}
     lines = [line for name, scores in shared.items() for line in _score_lines(name, scores)]
     return TextTable(heads, lines) if lines else None

@@ -107,7 +107,7 @@ def prompt_scores(run: RunRecord, score: str, iteration: int) -> tuple[list[str]
     """
     prompt_set, _, name = score.rpartition("/")
     folder = RunFolder(run.path)
-    path = (folder.prompt_set(prompt_set) if prompt_set else folder).evaluation(iteration)
+    path = folder.prompt_set(prompt_set).evaluation(iteration)
     try:
         scores = Scores.load(path)
     except (OSError, ValueError, LookupError, TypeError):
@@ -123,7 +123,7 @@ def _directions(folder: RunFolder) -> dict[str, str]:
     `SET/SCORE`; empty where that does not say it.
     """
     known: dict[str, str] = {}
-    for prefix, of_set in {"": folder, **folder.evaluated_sets()}.items():
+    for prefix, of_set in folder.evaluated_sets().items():
         with suppress(FileError, FileNotFoundError):
             better = Scores.load(of_set.evaluation(0)).better
             known |= {f"{prefix}/{name}".lstrip("/"): word for name, word in better.items()}

@@ -313,10 +313,12 @@ def show_results(
     from rlfactory.report.summary import summary_table, where_to_look, write_summary
 
     draw_run(folder, outcome, advice)
-    sets, metrics = set_pairs(read_sets(folder)), read(folder.metrics)
-    write_summary(folder, before, after, metrics, advice, sets)
+    read_pairs = set_pairs(read_sets(folder)).items()
+    others = {name: (first, last if after else None) for name, (first, last) in read_pairs if name}
+    pairs = {"": (before, after), **others}
+    write_summary(folder, pairs, read(folder.metrics), advice)
     console = Console(force_jupyter=False)  # one output of a notebook's cell, not one a line
     if after is not None:
-        console.print(summary_table(before, after, sets))
+        console.print(summary_table(pairs))
     for line in where_to_look(folder):
         console.print(line, markup=False, highlight=False, soft_wrap=True)

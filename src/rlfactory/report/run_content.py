@@ -13,7 +13,7 @@ from rlfactory.report.statistics import Change
 from rlfactory.report.summary import changes, cost, provenance, results
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.metrics import Record, read
-from rlfactory.run.scores import Scores, read_evaluations, read_sets, set_pairs
+from rlfactory.run.scores import Scores, read_sets, set_pairs
 from rlfactory.utils.data_files import FileError, read_shown
 from rlfactory.utils.data_files import read_yaml as read_yaml_file
 from rlfactory.utils.text import plural
@@ -85,7 +85,8 @@ def run_content(
     """
     config = read_yaml(folder.config)
     metrics = read(folder.metrics) if folder.metrics.exists() else []
-    evaluations, sets = read_evaluations(folder), read_sets(folder)
+    sets = read_sets(folder)
+    evaluations = sets.pop("", {})
     main = main_score(folder)
     moments = sorted(evaluations)
     before = evaluations[moments[0]] if moments else None

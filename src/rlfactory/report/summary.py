@@ -41,17 +41,15 @@ def changes(before: Scores, after: Scores) -> dict[str, dict[str, Change]]:
     return table
 
 
-def summary_table(before: Scores, after: Scores, sets: SetPairs | None = None) -> Table:
+def summary_table(pairs: SetPairs) -> Table:
     """The changes with their 95 % paired intervals, bold where the interval excludes zero.
 
     Those of each further prompt set stand below its name.
     """
     table = _empty_table(*_HEADS[1:])
-    _add_changes(table, before, after)
-    for name, (first, last) in (sets or {}).items():
-        if last is not None:
-            table.add_row(_set_title(name))
-            _add_changes(table, first, last, "  ")
+    for name, (before, after) in pairs.items():
+        if after is not None:
+            _add_changes(table, before, after, _begin_set(table, name))
     return table
 
 
@@ -62,9 +60,7 @@ def means_table(evaluated: Mapping[str, Scores]) -> Table:
     """
     table = _empty_table("mean", "95 % interval", "n")
     for prompt_set, scores in evaluated.items():
-        indent = "  " if prompt_set else ""
-        if prompt_set:
-            table.add_row(_set_title(prompt_set))
+        indent = _begin_set(table, prompt_set)
         for name in scores.values:
             values = scores.by_prompt(name)
             table.add_row(f"{indent}{escape(printable(name))}", *_mean_cells(values))
@@ -83,11 +79,15 @@ def _empty_table(*headings: str) -> Table:
     return table
 
 
-def _set_title(name: str) -> str:
-    return f"[bold]on {escape(printable(name))}[/bold]"
+def _begin_set(table: Table, name: str) -> str:
+    """Write a prompt set's name; returns the indent of its rows. The run's own have none."""
+    if not name:
+        return ""
+    table.add_row(f"[bold]on {escape(printable(name))}[/bold]")
+    return "  "
 
 
-def _add_changes(table: Table, before: Scores, after: Scores, indent: str = "") -> None:
+def _add_changes(table: Table, before: Scores, after: Scores, indent: str) -> None:
     for name, rows in changes(before, after).items():
         for kind, change in rows.items():
             label = escape(printable(name if kind == "all" else f"  {kind}"))
@@ -109,27 +109,20 @@ def _mean_cells(values: Array) -> tuple[str, str, str]:
 
 
 def write_summary(
-    folder: RunFolder,
-    before: Scores,
-    after: Scores | None,
-    metrics: Sequence[Record],
-    advice: Sequence[str] = (),
-    sets: SetPairs | None = None,
+    folder: RunFolder, pairs: SetPairs, metrics: Sequence[Record], advice: Sequence[str] = ()
 ) -> None:
     """Write a run's summary.md.
 
     Args:
-        before: scores of the initial weights.
-        after: scores of the final weights; None if the run stopped before they were evaluated.
+        pairs: scores of the initial and of the final weights on each prompt set; None in the place
+            of the latter if the run stopped before they were evaluated.
         metrics: the lines of metrics.jsonl.
         advice: messages about the run's health.
-        sets: the scores on further prompt sets.
     """
     trained = sum("time/learn" in record for record in metrics)
     name = folder.path.absolute().name
     lines = [f"# {name}", "", f"{plural(trained, 'iteration')} of training.", ""]
-    lines += _before_only(before) if after is None else markdown_table(before, after)
-    lines += set_sections(sets or {}, is_finished=after is not None)
+    lines += score_sections(pairs)
     if advice:
         lines += ["", "## Advice", "", *(f"- {line}" for line in advice)]
     for title, facts in {"Cost": cost(metrics), "How it was made": provenance(folder)}.items():
@@ -163,7 +156,7 @@ def results(folder: RunFolder) -> list[tuple[str, Path]]:
         ("the same prompts over training", folder.strip.with_suffix(".md")),
         ("curves", folder.curves),
         ("checkpoint", checkpoints[max(checkpoints)] if checkpoints else None),
-        *((f"samples on {name}", _shown(own)) for name, own in folder.evaluated_sets().items()),
+        *((f"samples on {n}", _shown(own)) for n, own in folder.evaluated_sets().items() if n),
     ]
     return [(name, path) for name, path in found if path and path.exists()]
 
@@ -242,12 +235,12 @@ def markdown_table(before: Scores, after: Scores) -> list[str]:
     return lines
 
 
-def set_sections(pairs: SetPairs, heading: str = "##", *, is_finished: bool = True) -> list[str]:
-    """A section of Markdown for each further prompt set; without changes unless `is_finished`."""
+def score_sections(pairs: SetPairs, heading: str = "##") -> list[str]:
+    """The changes on each prompt set in Markdown, those of further sets below a heading."""
     lines = []
     for name, (before, after) in pairs.items():
-        table = markdown_table(before, after) if is_finished and after else _before_only(before)
-        lines += ["", f"{heading} Scores on `{name}`", "", *table]
+        lines += ["", f"{heading} Scores on `{name}`", ""] if name else []
+        lines += markdown_table(before, after) if after else _before_only(before)
     return lines
 
 

@@ -2,7 +2,12 @@
 
 import importlib
 import logging
-from collections.abc import Callable, Iterable
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
@@ -22,7 +27,8 @@ _REMEDY = (
 )
 BGRImage = npt.NDArray[np.uint8]
 """`[H, W, 3]` uint8 in OpenCV's channel order."""
-Reader = Callable[[BGRImage], str]
+Reader = Callable[[Sequence[BGRImage]], list[str]]
+"""The text in each image."""
 
 
 def normalise_text(text: str) -> str:
@@ -53,8 +59,8 @@ def similarity(read: str, target: str) -> float:
 
 
 class OCR(Reward):
-    """`ocr`: how much of the word between the prompt's first two double quotes can be read, in
-    [0, 1].
+    """How much of the word between the prompt's first two double quotes can be read, in [0, 1],
+    reported under `name`.
 
     NaN where the engine fails, or the prompt quotes nothing. RewardError where the engine is not
     installed.
@@ -62,15 +68,21 @@ class OCR(Reward):
 
     media = "images"
     prompt_feature = "quoted_word"
-    main = "ocr"
     best_score = 1.0
 
-    def __init__(self, *, engine: Literal["rapidocr", "paddleocr", "easyocr"] = "rapidocr") -> None:
+    def __init__(
+        self,
+        *,
+        engine: Literal["rapidocr", "paddleocr", "easyocr", "tesseract"] = "rapidocr",
+        name: str = "ocr",
+    ) -> None:
         """
         Args:
-            engine: rapidocr | paddleocr | easyocr: the OCR engine; only the first has its weights
-                in the package.
+            engine: rapidocr | paddleocr | easyocr | tesseract: the OCR engine; only the first has
+                its weights in the package.
+            name: The score's name in metrics, tables and figures.
         """
+        self.main = name
         self.read = load_reader(engine)
 
     def check_prompts(self, prompts: Iterable[Prompt]) -> None:
@@ -83,21 +95,26 @@ class OCR(Reward):
         """Scores `[B]` in [0, 1]."""
         # engines take OpenCV's layout: rows, columns, blue first
         images = require_images(samples).flip(1).permute(0, 2, 3, 1).contiguous().numpy()
-        scores = [self._score(*pair) for pair in zip(images, samples.prompts, strict=True)]
-        return {"ocr": torch.tensor(scores, dtype=torch.float32)}
+        words = [self._word(prompt) for prompt in samples.prompts]
+        pairs = zip(self._texts([*images]), words, strict=True)
+        scores = [np.nan if None in pair else similarity(*pair) for pair in pairs]  # type: ignore[arg-type]
+        return {self.main: torch.tensor(scores, dtype=torch.float32)}
 
-    def _score(self, image: BGRImage, prompt: str) -> float:
-        target = quoted_word(prompt)
+    def _word(self, prompt: str) -> str | None:
         if problem := quotation_problem(prompt):
-            log.error("reward ocr: %s", problem)
-            return np.nan
-        assert target is not None
+            log.error("reward %s: %s", self.main, problem)
+            return None
+        return quoted_word(prompt)
+
+    def _texts(self, images: Sequence[BGRImage]) -> list[str | None]:
+        """What is read in each image, None where the engine fails; others are read on their own."""
         try:
-            read = self.read(image)
+            return [*self.read(images)]
         except Exception:  # engines raise anything; the run continues without this image
-            log.exception("reward ocr: the engine could not read an image of %r", prompt)
-            return np.nan
-        return similarity(read, target)
+            if len(images) > 1:
+                return [text for image in images for text in self._texts([image])]
+            log.exception("reward %s: the engine could not read an image", self.main)
+            return [None]
 
 
 def load_reader(engine: str) -> Reader:
@@ -106,7 +123,9 @@ def load_reader(engine: str) -> Reader:
     try:
         reader = load()
         # with text: an engine may load its recognition network only once it has detected some
-        reader(draw_word("Open", 128))
+        reader([draw_word("Open", 128)])
+    except RewardError:
+        raise
     except ImportError as error:
         raise RewardError(
             f"reward.engine={engine} can't be imported ({error}); type {install}"
@@ -133,7 +152,7 @@ def rapidocr() -> Reader:
             "EngineConfig.onnxruntime.intra_op_num_threads": torch.get_num_threads(),
         }
     )
-    return lambda image: "".join(engine(image).txts or ())
+    return lambda images: ["".join(engine(image).txts or ()) for image in images]
 
 
 def paddleocr() -> Reader:
@@ -146,13 +165,15 @@ def paddleocr() -> Reader:
             use_doc_unwarping=False,
             use_textline_orientation=False,
         )
-        return lambda image: "".join(
-            text for page in engine.predict(image) for text in page["rec_texts"]
-        )
+        return lambda images: [
+            "".join(text for page in engine.predict(image) for text in page["rec_texts"])
+            for image in images
+        ]
     engine = engine_class(lang="en", use_angle_cls=False, show_log=False)
-    return lambda image: "".join(
-        text for page in engine.ocr(image, cls=False) for _, (text, _) in page or ()
-    )
+    return lambda images: [
+        "".join(text for page in engine.ocr(image, cls=False) for _, (text, _) in page or ())
+        for image in images
+    ]
 
 
 def easyocr() -> Reader:
@@ -164,13 +185,42 @@ def easyocr() -> Reader:
     for name in ("detector", "recognizer") if gpu else ():
         network = getattr(engine, name)
         setattr(engine, name, getattr(network, "module", network))
-    return lambda image: "".join(engine.readtext(image, detail=0))
+    return lambda images: ["".join(engine.readtext(image, detail=0)) for image in images]
 
 
+def tesseract() -> Reader:
+    """Tesseract's command for English; one process reads all images of a call."""
+    command = shutil.which("tesseract")
+    if command is None:
+        raise RewardError("reward.engine=tesseract needs the command tesseract; " + _DEBIAN)
+    environment = os.environ | {"OMP_THREAD_LIMIT": str(torch.get_num_threads())}
+
+    def read(images: Sequence[BGRImage]) -> list[str]:
+        with TemporaryDirectory() as folder:
+            paths = [Path(folder, f"{i}.png") for i in range(len(images))]
+            for path, image in zip(paths, images, strict=True):
+                Image.fromarray(np.ascontiguousarray(image[:, :, ::-1])).save(path)
+            listed = Path(folder, "images.txt")
+            listed.write_text("".join(f"{path}\n" for path in paths), encoding="utf-8")
+            # 11: text anywhere, a line or a letter alone
+            told = [command, str(listed), "stdout", "--psm", "11"]
+            done = subprocess.run(told, capture_output=True, check=True, env=environment)
+        pages = done.stdout.decode().split(
+            "\f"
+        )  # between pages, and after the last in some versions
+        if len(pages) < len(images):
+            raise RuntimeError(f"tesseract read {len(pages)} of {len(images)} images")
+        return pages[: len(images)]
+
+    return read
+
+
+_DEBIAN = "type apt-get install tesseract-ocr"
 _ENGINES: dict[str, tuple[Callable[[], Reader], str]] = {
     "rapidocr": (rapidocr, "pip install 'rlfactory[ocr]'"),
     "paddleocr": (paddleocr, "pip install paddleocr paddlepaddle"),
     "easyocr": (easyocr, "pip install easyocr"),
+    "tesseract": (tesseract, _DEBIAN),
 }
 """What loads an engine, and what installs it."""
 

@@ -110,13 +110,15 @@ class RunFolder:
         return self.evaluations / f"{iteration:06d}.json"
 
     def prompt_set(self, name: str) -> "RunFolder":
-        """The evaluations and samples of a further prompt set, by the same names as the run's."""
-        return RunFolder(self.prompt_sets / name)
+        """The evaluations and samples of a further prompt set, by the same names as the run's; of
+        the empty name the run's own.
+        """
+        return RunFolder(self.prompt_sets / name) if name else self
 
     def evaluated_sets(self) -> dict[str, "RunFolder"]:
-        """Those of the prompt sets that were evaluated, by name."""
+        """The run's own by the empty name, and those of the further sets that were evaluated."""
         found = sorted(path.name for path in self.prompt_sets.glob("*") if path.is_dir())
-        return {name: self.prompt_set(name) for name in found}
+        return {name: self.prompt_set(name) for name in ["", *found]}
 
     @classmethod
     def create(cls, path: Path, *, clear: bool = False) -> "RunFolder":

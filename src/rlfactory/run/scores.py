@@ -163,7 +163,7 @@ def read_evaluations(folder: RunFolder) -> dict[int, Scores]:
 
 
 def read_sets(folder: RunFolder) -> dict[str, dict[int, Scores]]:
-    """The same of each further prompt set that was evaluated in training, by name."""
+    """The same of each prompt set that was evaluated in training, as `evaluated_sets` names it."""
     sets = {name: read_evaluations(own) for name, own in folder.evaluated_sets().items()}
     return {name: evaluations for name, evaluations in sets.items() if evaluations}
 

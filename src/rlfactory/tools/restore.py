@@ -131,12 +131,12 @@ def evaluate(path: Path, config: Config, best: bool) -> int:
         # a name by date, since a run's own evaluations are named by their iteration
         name = datetime.now().strftime("%Y-%m-%d_%H-%M-%S-%f")
         grid = config["evaluation"]["grid"]
-        shown = [EvaluationFiles(folder, evaluator, grid).write_as(name, evaluation)]
-        for prompt_set, own in evaluation.sets.items():
-            files = EvaluationFiles(folder.prompt_set(prompt_set), evaluator.sets[prompt_set], grid)
-            shown.append(files.write_as(name, own))
-        of_sets = {prompt_set: own.scores for prompt_set, own in evaluation.sets.items()}
-        Console().print(means_table({"": evaluation.scores, **of_sets}))
+        evaluators, sets = {"": evaluator, **evaluator.sets}, {"": evaluation, **evaluation.sets}
+        shown = [
+            EvaluationFiles(folder.prompt_set(of), evaluators[of], grid).write_as(name, own)
+            for of, own in sets.items()
+        ]
+        Console().print(means_table({of: own.scores for of, own in sets.items()}))
         for file in filter(None, shown):
             print(f"samples: {file}")
 

@@ -85,12 +85,10 @@ class Run:
         return self._means(max(numbered)) if numbered else {}
 
     def _means(self, iteration: int) -> dict[str, float]:
-        folders = {"": self.folder, **self.folder.evaluated_sets()}
-        files = {name: folder.evaluation(iteration) for name, folder in folders.items()}
         return {
             f"{name}/{score}" if name else score: mean
-            for name, file in files.items()
-            if file.is_file()
+            for name, folder in self.folder.evaluated_sets().items()
+            if (file := folder.evaluation(iteration)).is_file()
             for score, mean in Scores.load(file).means().items()
         }
 

@@ -253,8 +253,8 @@ def metrics_differences(
 
 def evaluation_differences(recorded: RunFolder, remade: RunFolder, first: int) -> Iterator[str]:
     """The differences of the evaluations from iteration `first` on that were made again."""
-    for name, folder in {"": remade, **remade.evaluated_sets()}.items():
-        former = recorded.prompt_set(name) if name else recorded
+    for name, folder in remade.evaluated_sets().items():
+        former = recorded.prompt_set(name)
         for path in sorted(folder.evaluations.glob("[0-9]*.json")):
             known = former.evaluations / path.name
             if not path.stem.isdecimal() or int(path.stem) < first or not known.is_file():

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from warm_process import Warm
 
 from rlfactory.run.folder import RunFolder
 
@@ -30,14 +31,12 @@ Attempt = dict[str, Any]
 
 @pytest.fixture(scope="module", params=["images", pytest.param("texts", marks=pytest.mark.whole)])
 def stopped(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, warm: Warm, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, dict[str, Attempt]]:
     """A folder of runs that were stopped once and went on, and what was seen of each."""
     folder = tmp_path_factory.mktemp(request.param)
-    words = [sys.executable, str(PROCESSES), str(folder), *SMALL, *KINDS[request.param]]
-    environment = os.environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
-    environment.pop("SLURM_JOB_ID", None)
-    ran = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    words = [str(folder), *SMALL, *KINDS[request.param]]
+    ran = warm.command(folder, *words, script=str(PROCESSES))
     assert ran.returncode == 0, ran.stderr[-3000:]
     found = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
     return folder, {attempt["phase"]: attempt for attempt in found}

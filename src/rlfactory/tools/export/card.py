@@ -11,7 +11,7 @@ from huggingface_hub import ModelCard, ModelCardData
 from huggingface_hub.constants import ENDPOINT
 
 from rlfactory.report.labels import evaluation_label
-from rlfactory.report.summary import markdown_table, set_sections
+from rlfactory.report.summary import score_sections
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.loggers.base import logger_links
 from rlfactory.run.scores import Scores, read_sets, set_pairs
@@ -109,12 +109,11 @@ def _notes(info: ExportInfo) -> list[str]:
 
 
 def _scores(info: ExportInfo) -> list[str]:
-    first, last = info.run.evaluation(0), info.run.evaluation(info.step)
-    if not (first.is_file() and last.is_file() and info.step):
-        return ["These weights were not evaluated in the run."]
-    lines = markdown_table(Scores.load(first), Scores.load(last))
     pairs = set_pairs(read_sets(info.run), info.step)
-    lines += set_sections({name: pair for name, pair in pairs.items() if pair[1]}, "###")
+    evaluated = {name: pair for name, pair in pairs.items() if pair[1]}
+    if "" not in evaluated:
+        return ["These weights were not evaluated in the run."]
+    lines = score_sections(evaluated, "###")
     measured = info.config["evaluation"]["weights"]
     if measured != info.weights:
         lines += ["", f"Measured with the `{measured}` weights, not with these."]

@@ -3,8 +3,8 @@
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -136,13 +136,8 @@ def export_run(
         if options.style
         else None,
     )
-    partial = _temporary_folder(to)
-    try:
+    with _new_folder(to) as partial:
         snippet = _fill(partial, info, model, options, str(to.absolute()))
-        _move(partial, to)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
     return snippet.code
 
 
@@ -234,18 +229,21 @@ def _example_prompt(info: ExportInfo) -> str:
     return Scores.load(first).prompts[0] if first.is_file() else "a red circle"
 
 
-def _temporary_folder(to: Path) -> Path:
-    """A new folder beside `to`, on the same disk, so that renaming it is atomic."""
+@contextmanager
+def _new_folder(to: Path) -> Iterator[Path]:
+    """A folder beside `to`, on the same disk, which is renamed to it at the end."""
     try:
         to.absolute().parent.mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(dir=to.absolute().parent, prefix=f".{to.name}."))
+        partial = Path(tempfile.mkdtemp(dir=to.absolute().parent, prefix=f".{to.name}."))
     except OSError as error:
         reason = error.strerror or str(error)
         raise RunFolderError(f"--to {to} cannot be written ({reason})") from error
-
-
-def _move(partial: Path, to: Path) -> None:
-    partial.chmod(0o755)
-    if to.is_dir():
-        to.rmdir()  # empty: the command refuses others
-    partial.rename(to)
+    try:
+        yield partial
+        partial.chmod(0o755)
+        if to.is_dir():
+            to.rmdir()  # empty: the command refuses others
+        partial.rename(to)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise

@@ -37,7 +37,7 @@ def block_names(layers: int) -> list[str]:
 
 def by_layer(parts: Tensor, layers: int) -> Tensor:
     """Of contributions `[N, ...]` those of each layer, `[L, H + 2, ...]`: heads, bias, MLP."""
-    return parts[1:-1].unflatten(0, (layers, -1))
+    return parts[1:-1].reshape(layers, -1, *parts.shape[1:])
 
 
 def by_block(parts: Tensor, layers: int) -> Tensor:

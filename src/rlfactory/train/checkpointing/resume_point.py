@@ -169,7 +169,7 @@ def rewind(folder: RunFolder, iteration: int, lines: int) -> int:
         path.unlink()
     # those of `rlfactory evaluate` are named by a date, which this does not match
     numbered = re.compile(r"(eval_)?\d{6,}(_\d+)?\.\w+")
-    places = [folder, *folder.evaluated_sets().values()]
+    places = folder.evaluated_sets().values()
     kept = [p for f in places for p in (f.evaluations, f.samples, f.samples / "strip")]
     for part in kept:
         for path in [path for path in part.glob("*.*") if numbered.fullmatch(path.name)]:

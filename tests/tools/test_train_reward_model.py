@@ -21,7 +21,7 @@ from rlfactory.reward.base import Samples
 from rlfactory.reward.reward_model import RewardModel
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.scores import Scores
-from rlfactory.tools.reward_model import (
+from rlfactory.tools.train_reward_model import (
     EncodedPair,
     Pair,
     RewardModelOptions,
