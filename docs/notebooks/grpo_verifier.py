@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import rlfactory as rl
 from rlfactory.model.pipelines.local_models import zoo_path
-from rlfactory.prompts.ops.walk_graph import NODES, adjacency, best_lengths
+from rlfactory.prompts.randomwalks import NODES, adjacency, best_lengths
 
 folder = zoo_path("randomwalks")
 model = AutoModelForCausalLM.from_pretrained(folder)

@@ -24,8 +24,7 @@ from rlfactory.config.overrides import plan_from_words
 from rlfactory.run.checkpoint.find import newest
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.metrics import read
-from rlfactory.train.checkpointing.manager import BackgroundWriter
-from rlfactory.train.checkpointing.savepoint import Savepoint
+from rlfactory.train.checkpointing.savepoint import BackgroundWriter, Savepoint
 from rlfactory.train.session import Session
 
 QUIET = ("evaluation.prompts=8", "evaluation.grid=1", "evaluation.preview_every=0")

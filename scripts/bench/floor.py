@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-from rlfactory.model.lm.kv_cache import PreallocatedLayer
+from rlfactory.model.lm.attention import PreallocatedLayer
 
 Clock = Callable[[], float]
 Weights = Callable[[str], AbstractContextManager[None]]

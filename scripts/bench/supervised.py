@@ -28,7 +28,7 @@ import torch
 from diffusers import StableDiffusion3Pipeline
 from torch import Tensor
 
-from rlfactory.prompts.ops.scenes import is_held_out
+from rlfactory.prompts.ops.held_out import is_held_out
 from rlfactory.report.leaderboard import ENTRIES_FILE, write_entries
 from rlfactory.report.report import Entry
 from rlfactory.run.atomic_write import write_text

@@ -28,7 +28,7 @@ from rlfactory.config.overrides import compose
 from rlfactory.config.plan import make_plan
 from rlfactory.config.problems import PlanError
 from rlfactory.config.words import normalise_words
-from rlfactory.model.pipelines.packaged import PACKAGED
+from rlfactory.model.pipelines.shipped import PACKAGED
 from rlfactory.sweep.jobs import jobs_of, seeds_of
 from rlfactory.sweep.sweep_file import read_sheet, sweeps
 

@@ -14,7 +14,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from rlfactory.prompts.ops.walk_graph import GOAL, LONGEST, NODES, adjacency, optimality
+from rlfactory.prompts.randomwalks import GOAL, LONGEST, NODES, adjacency, optimality
 
 END = "<|endoftext|>"
 OUT = Path(__file__).parents[2] / "src" / "rlfactory" / "model" / "zoo" / "weights" / "randomwalks"
@@ -98,7 +98,7 @@ def main() -> None:
     mean = sum(map(optimality, walks)) / len(walks)
     (args.out / "README.md").write_text(
         "# randomwalks\n\nA GPT-2 of three layers that has seen random walks on the graph of"
-        " `rlfactory.prompts.ops.walk_graph`, by `scripts/zoo/randomwalks.py`.\n\n"
+        " `rlfactory.prompts.randomwalks`, by `scripts/zoo/randomwalks.py`.\n\n"
         f"Made with: {args.walks:,} walks, {args.steps:,} steps; last loss {loss:.3f}. The walks'"
         f" own optimality is {mean:.3f}.\n",
         encoding="utf-8",

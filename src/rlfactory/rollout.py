@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from rlfactory.utils.pytree import SharedRows, concat, index_rows, to_device
+from rlfactory.utils.pytree import SharedRows, concat, index_rows, require, to_device
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,11 @@ class Tokens:
 
     def measured(self) -> "Tokens":
         """The same with `lengths`; waits for the device, once, unless they are known."""
-        return self if self.lengths is not None else replace(self, lengths=self._read_lengths())
+        if self.lengths is not None:
+            return self
+        columns = [self.prompt_mask.sum(1), self.mask.sum(1), self.ended.long()]
+        keys = row_keys(self.prompt, self.prompt_mask)
+        return replace(self, lengths=torch.stack([*columns, keys], 1).cpu())
 
     def with_end_state(self) -> "Tokens":
         """The same whose mask has also the column after the end of each response that ended.
@@ -157,10 +161,10 @@ class Tokens:
         is_after = (column == self.mask.sum(1, keepdim=True)) & self.ended[:, None]
         return replace(self, mask=self.mask | is_after, lengths=None)
 
-    def with_prompt_width(self, width: int) -> "Tokens":
+    def widened(self, width: int) -> "Tokens":
         """The same with `width` columns of prompts, those added padding on the left."""
-        added = width - self.prompt.shape[1]
-        prompt, mask = (pad(x, (added, 0)) for x in (self.prompt, self.prompt_mask))
+        added = (width - self.prompt.shape[1], 0)
+        prompt, mask = pad(self.prompt, added), pad(self.prompt_mask, added)
         return replace(self, prompt=prompt, prompt_mask=mask)
 
     def part(self, rows: slice) -> "Tokens":
@@ -168,17 +172,14 @@ class Tokens:
         lengths = self._known_lengths()[rows]
         prompt, response = lengths[:, :2].amax(0).tolist()
         first = self.prompt.shape[1] - prompt
-        columns: dict[str, Any] = {}
-        for name in (f.name for f in fields(self)):
-            value = getattr(self, name)
-            if name in ("prompt", "prompt_mask"):
-                value = value[rows, first:]
-            elif name in ("ended", "lengths"):
-                value = lengths if name == "lengths" else value[rows]
-            elif value is not None:
-                value = value[rows, :response]
-            columns[name] = value
-        return Tokens(**columns)
+        kept = {"prompt": slice(first, None), "prompt_mask": slice(first, None)}
+        columns: dict[str, Any] = {
+            f.name: None if value is None else value[rows, kept.get(f.name, slice(response))]
+            for f in fields(self)
+            if f.name not in ("ended", "lengths")
+            for value in [getattr(self, f.name)]
+        }
+        return Tokens(**columns, ended=self.ended[rows], lengths=lengths)
 
     @property
     def response_lengths(self) -> Tensor:
@@ -225,11 +226,7 @@ class Tokens:
         return torch.nonzero_static(self.mask.flatten(), size=self.count)[:, 0]
 
     def _known_lengths(self) -> Tensor:
-        return self._read_lengths() if self.lengths is None else self.lengths
-
-    def _read_lengths(self) -> Tensor:
-        columns = [self.prompt_mask.sum(1), self.mask.sum(1), self.ended.long()]
-        return torch.stack([*columns, row_keys(self.prompt, self.prompt_mask)], 1).cpu()
+        return require(self.measured().lengths, "lengths")
 
 
 def row_keys(ids: Tensor, mask: Tensor) -> Tensor:
@@ -324,12 +321,8 @@ class Rollout:
 
 def append_rollouts(parts: Sequence[Rollout]) -> Rollout:
     """The samples of several rounds of sampling; prompts are padded to the widest round's width."""
-    tokens = [part.tokens for part in parts if part.tokens is not None]
-    if tokens:
-        width = max(part.prompt.shape[1] for part in tokens)
-        wide = [part.with_prompt_width(width) for part in tokens]
-        parts = [replace(part, tokens=t) for part, t in zip(parts, wide, strict=True)]
-    return concat(parts)
+    width = max((p.tokens.prompt.shape[1] for p in parts if p.tokens is not None), default=0)
+    return concat([replace(p, tokens=p.tokens and p.tokens.widened(width)) for p in parts])
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from rlfactory.algo.advantage.formulas import group_advantages
-from rlfactory.algo.ppo import PPO, value_loss
+from rlfactory.algo.ops.token_outputs import value_loss
+from rlfactory.algo.ppo import PPO
 from rlfactory.batch import TokenBatch
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.dynamics.token import Token

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+from torch.distributed.tensor import DTensor
 
 from rlfactory.hardware.base import Hardware
 from rlfactory.hardware.distributed import Distributed
@@ -82,7 +83,8 @@ def summary(model: Any, optimizer: torch.optim.Optimizer) -> dict[str, float]:
     found = model.weights.full_state_dict()
     for name, parameter in model.weights.parameters.items():
         for key, value in optimizer.state[parameter].items():
-            full = value if sharding is None else sharding.unshard(name, value)
+            part = value if sharding is None else sharding.dtensor(name, value)
+            full = part.full_tensor() if isinstance(part, DTensor) else part
             found[f"optimizer/{name}/{key}"] = full
     return {key: _number(found[key]) for key in sorted(found)}
 

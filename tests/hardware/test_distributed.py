@@ -1,6 +1,7 @@
 """One process by itself, in a group of its own; several are tried in tests/dist."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -8,9 +9,8 @@ import torch.distributed as dist
 from torch import nn
 
 from rlfactory.hardware.base import HardwareError
-from rlfactory.hardware.distributed import Distributed, _device_of
+from rlfactory.hardware.distributed import Distributed, _device_of, sum_gradients
 from rlfactory.hardware.environment import ProcessInfo
-from rlfactory.hardware.sum_gradients import buckets, sum_gradients
 
 
 @pytest.fixture
@@ -43,14 +43,24 @@ def test_a_step_is_that_of_one_process(hardware: Distributed) -> None:
     assert parameter.grad is None
 
 
-def test_gradients_travel_together_by_kind_and_size(hardware: Distributed) -> None:
+def test_gradients_travel_together_by_kind_and_size(
+    hardware: Distributed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tensors = [torch.ones(n) for n in (2, 3, 9, 1)] + [torch.ones(1, dtype=torch.float64)]
-    found = [[len(t) for t in group] for group in buckets(tensors, 20)]
-    assert found == [[2, 3], [9], [1], [1]]
     parameters = [nn.Parameter(tensor) for tensor in tensors]
     for number, parameter in enumerate(parameters):
         parameter.grad = torch.full_like(parameter, float(number))
+    sent: list[int] = []
+
+    def record(flat: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        sent.append(len(flat))
+        return all_reduce(flat, *args, **kwargs)
+
+    all_reduce = dist.all_reduce
+    monkeypatch.setattr(dist, "all_reduce", record)
     sum_gradients(parameters, bucket=20)
+    assert sent[0] == len(parameters), "which of them have a gradient"
+    assert sorted(sent[1:]) == [1, 1, 5, 9]
     assert [p.grad.unique().tolist() for p in parameters] == [[0], [1], [2], [3], [4]]  # type: ignore[union-attr]
 
 

@@ -1,5 +1,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -271,9 +272,12 @@ class RecordingSharding:
     def local(self, part: Tensor) -> Tensor:
         return part
 
-    def unshard(self, name: str, part: Tensor) -> Tensor:
-        self.values.append(float(part))
-        return part
+    def dtensor(self, name: str, part: Tensor) -> Any:
+        def full_tensor() -> Tensor:
+            self.values.append(float(part))
+            return part
+
+        return SimpleNamespace(full_tensor=full_tensor)
 
 
 def test_processes_hand_over_the_same_set_at_the_same_time() -> None:

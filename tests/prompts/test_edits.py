@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from rlfactory.prompts.edits import EDITS, Edit, EditsPrompts, sample_edit
-from rlfactory.prompts.ops.scenes import arrange, background, is_held_out, render
+from rlfactory.prompts.ops.held_out import is_held_out
+from rlfactory.prompts.ops.scenes import arrange, background, render
 from rlfactory.reward.base import Samples
 from rlfactory.reward.shapes import Shapes
 from rlfactory.utils.images import from_pil

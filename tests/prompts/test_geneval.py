@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from rlfactory.prompts.geneval import FLOW_GRPO, GenEvalPrompts, prompt
-from rlfactory.prompts.ops.geneval_metadata import OBJECTS, metadata_problem
-from rlfactory.prompts.ops.scenes import CATEGORIES, is_held_out
+from rlfactory.prompts.ops.held_out import is_held_out
+from rlfactory.prompts.ops.prompt_features import OBJECTS, metadata_problem
+from rlfactory.prompts.ops.scenes import CATEGORIES
 
 
 @pytest.fixture(scope="module")

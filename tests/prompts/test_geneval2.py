@@ -15,7 +15,7 @@ from rlfactory.prompts.geneval2 import (
     PromptPart,
     prompt,
 )
-from rlfactory.prompts.ops.scenes import is_held_out
+from rlfactory.prompts.ops.held_out import is_held_out
 from rlfactory.reward.geneval2 import questions_problem
 
 

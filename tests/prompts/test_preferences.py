@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from rlfactory.prompts.base import PromptError
-from rlfactory.prompts.ops.scenes import is_held_out
+from rlfactory.prompts.ops.held_out import is_held_out
 from rlfactory.prompts.preferences import STYLES, TEXTS, THEMES, Preferences
 
 SUBJECTS = [TEXTS[kind] for kind, _ in THEMES]

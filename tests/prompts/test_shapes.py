@@ -4,7 +4,8 @@ from collections import Counter
 
 import pytest
 
-from rlfactory.prompts.ops.scenes import CATEGORIES, is_held_out
+from rlfactory.prompts.ops.held_out import is_held_out
+from rlfactory.prompts.ops.scenes import CATEGORIES
 from rlfactory.prompts.shapes import ShapesPrompts
 
 FINGERPRINT = """

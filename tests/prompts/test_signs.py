@@ -1,7 +1,7 @@
 import pytest
 
 from rlfactory.prompts.base import PromptError
-from rlfactory.prompts.ops.scenes import is_held_out
+from rlfactory.prompts.ops.held_out import is_held_out
 from rlfactory.prompts.signs import PLACES, WORDS, Signs
 from rlfactory.reward.ocr import quoted_word
 

@@ -13,8 +13,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import rlfactory as rl
-from rlfactory.model.pipelines.packaged import PACKAGED
-from rlfactory.model.pipelines.shipped import zoo_path
+from rlfactory.model.pipelines.shipped import PACKAGED, zoo_path
 from rlfactory.run.metrics import read
 
 pytestmark = [

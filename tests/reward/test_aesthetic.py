@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import save_file
 
 from rlfactory.reward.aesthetic import WIDTH, Aesthetic, load_head
-from rlfactory.reward.backbones.blip import INNER
+from rlfactory.reward.backbones.pretrained import INNER
 from rlfactory.reward.base import RewardError, check_scores
 
 CPU = torch.device("cpu")

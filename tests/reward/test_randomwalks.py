@@ -2,8 +2,7 @@
 
 import torch
 
-from rlfactory.prompts.ops.walk_graph import GOAL, NODES, adjacency
-from rlfactory.prompts.randomwalks import RandomWalkPrompts
+from rlfactory.prompts.randomwalks import GOAL, NODES, RandomWalkPrompts, adjacency
 from rlfactory.reward.base import Samples
 from rlfactory.reward.randomwalks import RandomWalks
 

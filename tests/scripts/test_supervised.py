@@ -11,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from rlfactory.prompts.ops.scenes import is_held_out
+from rlfactory.prompts.ops.held_out import is_held_out
 from rlfactory.report.leaderboard import ENTRIES_FILE, draw_leaderboard, read_entries
 from rlfactory.report.report import Entry
 from rlfactory.sweep.sweep_file import file_of, read_sheet

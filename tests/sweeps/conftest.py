@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from rlfactory.model.pipelines.packaged import PACKAGED
+from rlfactory.model.pipelines.shipped import PACKAGED
 
 
 @pytest.fixture

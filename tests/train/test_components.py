@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from rlfactory.train.components import Decay, learning_rate_factor
+from rlfactory.train.components import Decay, TrainingBudget
 from rlfactory.train.trainer import Trainer
 
 Loop = Callable[..., Trainer]
@@ -48,14 +48,14 @@ def factor(
     zero_first: bool = False,
     schedule: Decay = "linear",
 ) -> float:
-    return learning_rate_factor(
-        iteration,
-        iterations=total,
+    budget = TrainingBudget(
+        *(0, total, 1, 1, 1, 1, 1, 1.0, 1.0),
         warmup=warmup,
         final_scale=final_scale,
         zero_first=zero_first,
         schedule=schedule,
     )
+    return budget.learning_rate_factor(iteration)
 
 
 def course(total: int, warmup: int, zero_first: bool = False) -> list[float]:

@@ -57,7 +57,7 @@ def test_one_process_has_all_and_gathers_nothing() -> None:
     values = torch.arange(3)
     deal = Shard(None, hardware)
     assert deal.all_gather(values) is values
-    assert deal.all_gather_strings(["a"]) == ["a"]
+    assert deal.all_gather(["a"]) == ["a"]
     assert deal.all_gather_scores({"r": values}) == {"r": values}
     assert gather_metrics([], hardware) == {}
 
@@ -91,7 +91,7 @@ def test_what_was_dealt_comes_back_in_order(count: int, together: Together) -> N
         rows = local_rows(GROUPS, hardware)
         assert rows is not None
         deal = Shard(rows, hardware)
-        return deal.all_gather(rows * 10).tolist(), deal.all_gather_strings(
+        return deal.all_gather(rows * 10).tolist(), deal.all_gather(
             [f"é{n}" for n in rows.tolist()]
         )
 

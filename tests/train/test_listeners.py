@@ -15,7 +15,7 @@ from rlfactory.run.metrics import read
 from rlfactory.train import build as build_module
 from rlfactory.train.build import instantiate_group
 from rlfactory.train.components import Components
-from rlfactory.train.listeners import Iteration, Listener, Listeners, Summary, is_due
+from rlfactory.train.listeners import Iteration, Listener, Summary, is_due
 from rlfactory.train.scoring import build as scoring_build
 from rlfactory.train.session import Session
 
@@ -139,12 +139,12 @@ def test_a_listener_that_raises_ends_the_run_and_loses_no_iteration(
 
 def test_hooks_that_are_not_overridden_do_nothing() -> None:
     everything: Any = None
-    listeners = Listeners([Listener()])
-    listeners.before_training(everything, 0)
-    listeners.after_iteration(everything)
-    listeners.after_evaluation(0, everything, {})
-    listeners.after_preview(0, everything)
-    listeners.after_training(everything)
+    listener = Listener()
+    listener.before_training(everything, 0)
+    listener.after_iteration(everything)
+    listener.after_evaluation(0, everything, {})
+    listener.after_preview(0, everything)
+    listener.after_training(everything)
 
 
 @pytest.mark.parametrize(("done", "every", "due"), [(6, 3, True), (5, 3, False), (5, 0, False)])

@@ -41,6 +41,7 @@ from rlfactory.algo.advantage.base import Advantage
 from rlfactory.model.weight_sets import POLICY
 from rlfactory.prompts.base import Prompt
 from rlfactory.rollout import Rollout
+from rlfactory.utils.errors import TrainingError
 from rlfactory.utils.pytree import require
 
 OldLogProbs = Literal["auto", "sampled", "recomputed"]
@@ -75,6 +76,17 @@ class Loss:
         wrong = {n: _kind(v) for n, v in self.metrics.items() if not isinstance(v, Tensor)}
         if wrong:
             raise TypeError(f"metrics must be tensors, one number an item; there are {wrong}")
+
+
+def checked_loss(algo: Any, model: Any, batch: Any) -> Loss:
+    """An algorithm's loss of a micro-batch; TrainingError where it returns something else."""
+    loss = algo.loss(model, batch)
+    if not isinstance(loss, Loss):
+        raise TrainingError(
+            f"{type(algo).__name__}.loss returned a {type(loss).__name__}; it returns a Loss of"
+            " rlfactory.algo.base, Loss(value, outputs, metrics)"
+        )
+    return loss
 
 
 def _kind(value: object) -> str:

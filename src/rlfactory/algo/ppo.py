@@ -25,6 +25,7 @@ from rlfactory.algo.ops.token_outputs import (
     penalise_missing_end,
     scale_scores,
     token_outputs,
+    value_loss,
 )
 from rlfactory.algo.ops.token_surrogate import (
     Aggregation,
@@ -41,27 +42,6 @@ from rlfactory.utils.pytree import require, to_device
 from rlfactory.utils.types import Faults, Fraction, NonNegative, Positive
 
 Normalize = Literal["batch", "minibatch", "none"]
-
-
-def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip: float | None) -> Tensor:
-    """The critic's clipped loss (OpenAI, TRL), `0.5 max((V - R)^2, (V_clipped - R)^2)`.
-
-    `V_clipped = V_old + clip(V - V_old, -c, c)`; without a clip the loss is `0.5 (V - R)^2`.
-
-    Args:
-        values: V now, any shape.
-        old_values: V at the rollout.
-        returns: R, the targets.
-        clip: c, the largest change of V that lowers the loss (usually 0.2); None: not clipped.
-
-    Returns:
-        The loss of each value, in the shape of `values`.
-    """
-    loss = (values - returns).square()
-    if clip is not None:
-        clipped = old_values + (values - old_values).clamp(-clip, clip)
-        loss = torch.maximum(loss, (clipped - returns).square())
-    return 0.5 * loss
 
 
 class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):

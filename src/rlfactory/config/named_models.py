@@ -22,7 +22,7 @@ from rlfactory.config.memory.model_parts import (
 from rlfactory.config.options import options
 from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.config.words import typed_value
-from rlfactory.model.lm.model_folder import GGUF, language_fault
+from rlfactory.model.lm.trainable import GGUF, language_fault
 from rlfactory.model.pipelines.adapter_files import (
     AdapterFileError,
     find_adapters,

@@ -1,6 +1,5 @@
 """Data parallelism over several processes, one device each: DDP or FSDP2."""
 
-import json
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,11 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch._utils import (
+    _flatten_dense_tensors,
+    _take_tensors,
+    _unflatten_dense_tensors,
+)
 
 from rlfactory.hardware.base import AllRanksError, HardwareError, PeerLostError
 from rlfactory.hardware.environment import AUTO, ProcessInfo, process_info
 from rlfactory.hardware.local import Local
-from rlfactory.hardware.sum_gradients import sum_gradients
 from rlfactory.utils.types import Faults, GPUName, NonNegativeInt, Positive, PositiveInt
 
 if TYPE_CHECKING:
@@ -23,7 +26,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_NO_BYTES = torch.empty(0, dtype=torch.uint8)
+BUCKET = 25 * 2**20
+"""Bytes of gradients that travel in one all-reduce."""
 
 
 class Distributed(Local):
@@ -151,12 +155,13 @@ class Distributed(Local):
         max_grad_norm: float,
     ) -> float | None:
         """Sum the gradients of all ranks, then clip by the global norm."""
-        if self._sharded is not None:
-            with _communicating():
-                norm = self._sharded.clip(parameters, max_grad_norm, self.unscale)
-            return self.step_if_finite(optimizer, norm)
+        sharded = self._sharded
         with _communicating():
-            sum_gradients(parameters)
+            sum_gradients(parameters if sharded is None else sharded.replicated(parameters))
+            if sharded is not None:
+                norm = sharded.clip(parameters, max_grad_norm, self.unscale)
+        if sharded is not None:
+            return self.step_if_finite(optimizer, norm)
         return super().step(optimizer, parameters, max_grad_norm)
 
     def close(self) -> None:
@@ -204,16 +209,7 @@ class Distributed(Local):
         return rows.bool() if as_bytes else rows
 
     def all_gather_strings(self, texts: Sequence[str]) -> list[str]:
-        """The strings of all ranks, in rank order, sent as UTF-8."""
-        # a tokenizer may decode lone surrogates
-        encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
-        lengths = self.all_gather(torch.tensor([len(text) for text in encoded], dtype=torch.int64))
-        content = self.all_gather(_as_tensor(b"".join(encoded))).numpy().tobytes()
-        strings, begin = [], 0
-        for length in lengths.tolist():
-            strings.append(content[begin : begin + length].decode("utf-8", "surrogatepass"))
-            begin += length
-        return strings
+        return [text for own in self._all_gather_objects([*texts]) for text in own]
 
     def any_rank(self, flag: bool) -> bool:
         return self.all_reduce_max(float(flag)) > 0
@@ -229,10 +225,14 @@ class Distributed(Local):
         return self._all_reduce(value, dist.ReduceOp.MAX)
 
     def broadcast(self, value: T, source: int = 0) -> T:
-        """The value of rank `source`, sent as JSON."""
-        own = json.dumps(value) if self.rank == source else ""
-        received: T = json.loads(self.all_gather_strings([own])[source])
-        return received
+        return self._all_gather_objects(value if self.rank == source else None)[source]  # type: ignore[return-value]
+
+    def _all_gather_objects(self, value: T) -> list[T]:
+        """Plain values of all ranks, by gloo."""
+        found: list[Any] = [None] * self.world_size
+        with _communicating():
+            dist.all_gather_object(found, value)
+        return found
 
     def _all_reduce(self, value: float, operation: Any) -> float:
         # float64 on the CPU: sums of counts stay exact, and no GPU is waited for
@@ -301,5 +301,27 @@ def _communicating(problem: str = "another process does not answer any more") ->
         raise PeerLostError(f"{problem}: {reason}") from error
 
 
-def _as_tensor(content: bytes) -> Tensor:
-    return torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else _NO_BYTES
+def sum_gradients(parameters: Sequence[nn.Parameter], bucket: int = BUCKET) -> None:
+    """Replace `parameter.grad` by the sum over all ranks, `bucket` bytes at a time.
+
+    A parameter without a gradient in any rank stays without; one that has none only in this rank,
+    as when it has no samples of a minibatch, gets one.
+    """
+    has_gradient = torch.tensor([p.grad is not None for p in parameters], dtype=torch.uint8)
+    # ranks must agree on what they send before they send it
+    dist.all_reduce(has_gradient, dist.ReduceOp.MAX)
+    trained = [p for p, has in zip(parameters, has_gradient.tolist(), strict=True) if has]
+    for parameter in trained:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    pending = []
+    # all are under way before the first is waited for
+    for group in _take_tensors([p.grad for p in trained], bucket):  # type: ignore[no-untyped-call]
+        flat: Tensor = _flatten_dense_tensors(group)  # type: ignore[no-untyped-call]
+        pending.append((group, flat, dist.all_reduce(flat, async_op=True)))
+    for group, flat, work in pending:
+        assert work is not None
+        work.wait()
+        totals = _unflatten_dense_tensors(flat, group)  # type: ignore[no-untyped-call]
+        for gradient, total in zip(group, totals, strict=True):
+            gradient.copy_(total)

@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from glob import glob
@@ -24,9 +24,6 @@ ALLOCATOR_VARIABLES = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}
 """The environment variables by which users configure torch's allocator."""
 
 Node = Mapping[str, Any]
-_HOST = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")
-"""A name between commas; commas in brackets belong to it."""
-_BRACKET = re.compile(r"([^\[]*)\[([^\]]*)\](.*)")
 
 
 @dataclass(frozen=True)
@@ -225,36 +222,14 @@ def _slurm_master() -> str:
     """
     env = os.environ
     for name in ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"):
-        if hosts := expand_hosts(env.get(name, "")):
-            return hosts[0]
+        if host := first_host(env.get(name, "")):
+            return host
     return env.get("SLURM_LAUNCH_NODE_IPADDR", "127.0.0.1")
 
 
-def expand_hosts(text: str) -> list[str]:
-    """The hosts of a list such as `node[01-04,07],gpu3`, in its order; `node01`, `node02`, ...
-
-    A name may have several brackets, `rack[0-1]n[1-2]`; the last one varies fastest.
-    """
-    return [host for part in _HOST.findall(text) for host in _expand(part.strip())]
-
-
-def _expand(name: str) -> Iterator[str]:
-    match = _BRACKET.fullmatch(name)
-    if match is None:
-        yield name
-        return
-    before, choices, after = match.groups()
-    ends = [*_expand(after)]
-    for choice in choices.split(","):
-        for number in _numbers(choice.strip()):
-            yield from (f"{before}{number}{end}" for end in ends)
-
-
-def _numbers(choice: str) -> Iterator[str]:
-    """The numbers of `07` or `01-04`, with the leading zeros of the first."""
-    first, dash, last = choice.partition("-")
-    if not dash:
-        yield first
-        return
-    for number in range(int(first), int(last) + 1):
-        yield f"{number:0{len(first)}d}"
+def first_host(text: str) -> str:
+    """The first host of a list such as `node[01-04,07],gpu3`: `node01`; of "" none, ""."""
+    # commas in brackets belong to a name
+    first = re.match(r"(?:[^,\[\]]|\[[^\[\]]*\])*", text.strip())
+    assert first is not None
+    return re.sub(r"\[\s*([^\],-]*)[^\]]*\]", r"\1", first[0]).strip()

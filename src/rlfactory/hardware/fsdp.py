@@ -5,7 +5,7 @@ a frozen network are small and stay in full in every rank; the frozen network is
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,9 +22,6 @@ from torch.distributed.fsdp import (
     register_fsdp_forward_method,
 )
 from torch.distributed.tensor import DTensor
-
-from rlfactory.hardware.loaded_network import LoadedNetwork
-from rlfactory.hardware.sum_gradients import sum_gradients
 
 REPLICATE, SHARD = "replicate", "shard"
 """The dimensions of the mesh: copies of the network, and the ranks that share one."""
@@ -53,8 +50,6 @@ class FSDPParameters:
         self._device = torch.device("cpu")
         self._network: Any = None
         self._sharded: dict[str, DTensor] = {}  # trained parameters by name
-        self._state_keys: dict[str, Any] = {}  # the parameter's name, or the buffer itself
-        self._class: type[nn.Module] = nn.Module
         self._is_unsharded = False
 
     def shard_model(self, model: Any, device: str) -> None:
@@ -68,10 +63,6 @@ class FSDPParameters:
         warnings.filterwarnings("ignore", "FSDP2-wrapped module", UserWarning)
         network = self._network = model.network
         self._device = torch.device(device)
-        self._class = type(network)
-        names = {id(p): name for name, p in network.named_parameters()}
-        state = network.state_dict(keep_vars=True)
-        self._state_keys = {key: names.get(id(value), value) for key, value in state.items()}
         options: dict[str, Any] = {
             "mesh": self._mesh(device),
             "mp_policy": mixed_precision(getattr(model, "precision", None)),
@@ -156,13 +147,18 @@ class FSDPParameters:
             module.set_reshard_after_forward(module is not self._network, recurse=False)
         self._is_unsharded = False
 
+    @staticmethod
+    def replicated(parameters: Sequence[nn.Parameter]) -> list[nn.Parameter]:
+        """Those that are in full in every rank."""
+        return [parameter for parameter in parameters if not isinstance(parameter, DTensor)]
+
     def clip(
         self,
         parameters: Sequence[nn.Parameter],
         limit: float,
         unscale: Callable[[Tensor], tuple[Tensor, Tensor]],
     ) -> Tensor:
-        """Sum the gradients of replicated parameters, and clip all by their global norm.
+        """Clip the gradients by their global norm, of sums over all ranks.
 
         FSDP has summed the gradients of sharded parameters in the backward pass.
 
@@ -174,10 +170,8 @@ class FSDPParameters:
         Returns:
             The norm before clipping, the same in all ranks. Nothing waits for the device here.
         """
-        replicated = [p for p in parameters if not isinstance(p, DTensor)]
-        sum_gradients(replicated)
-        own = [p.grad for p in replicated if p.grad is not None]
-        shards = [local_part(p.grad) for p in self._sharded.values() if p.grad is not None]
+        own = [p.grad for p in self.replicated(parameters) if p.grad is not None]
+        shards = [self.local(p.grad) for p in self._sharded.values() if p.grad is not None]
         square = self._square_of_norm(shards)
         dist.all_reduce(square)
         # each copy of the network has counted its gradient once
@@ -195,17 +189,12 @@ class FSDPParameters:
         norm = nn.utils.get_total_norm(gradients).to(self._device)
         return norm.double().square()
 
-    @property
-    def processes(self) -> int:
-        """The number of ranks over which parameters and moments are sharded."""
-        return self.shard_size
-
     def dtensor(self, name: str, part: Tensor) -> Tensor:
         """A `DTensor` on the memory of this rank's rows of a parameter or of one of its moments; a
         tensor of any other shape is returned as it is.
         """
         like = self._sharded.get(name)
-        if like is None or isinstance(part, DTensor) or part.shape != local_part(like).shape:
+        if like is None or isinstance(part, DTensor) or part.shape != self.local(like).shape:
             return part
         return DTensor.from_local(
             part,
@@ -216,28 +205,14 @@ class FSDPParameters:
             stride=like.stride(),
         )
 
-    def local(self, part: Tensor) -> Tensor:
+    @staticmethod
+    @torch.no_grad()
+    def local(part: Tensor) -> Tensor:
         """This rank's rows of a `DTensor`, in the same memory; a plain tensor as it is."""
-        return local_part(part)
-
-    def unshard(self, name: str, part: Tensor) -> Tensor:
-        """The full tensor on the CPU. A collective.
-
-        Args:
-            name: the parameter to whose shards `part` corresponds.
-            part: this rank's rows of the parameter, or of one of its moments; a tensor of any other
-                shape (an optimizer's step count) is returned as it is.
-        """
-        rows = local_part(part).detach()
-        like = self._sharded.get(name)
-        if like is not None:
-            rows = rows.to(like.device_mesh.device_type)
-        sharded = self.dtensor(name, rows)
-        whole = sharded.full_tensor() if isinstance(sharded, DTensor) else part.detach()
-        return whole.to("cpu", copy=True)
+        return part.to_local() if isinstance(part, DTensor) else part
 
     def shard(self, name: str, whole: Tensor) -> Tensor:
-        """This rank's rows of a full tensor; the inverse of `unshard`."""
+        """This rank's rows of a full tensor."""
         like = self._sharded.get(name)
         if like is None or whole.shape != like.shape:
             return whole
@@ -245,24 +220,6 @@ class FSDPParameters:
         rows = -(-len(whole) // self.shard_size)
         begin = min(rows * like.device_mesh.get_local_rank(SHARD), len(whole))
         return whole[begin : begin + rows]
-
-    @contextmanager
-    def with_full_weights(self, values: Mapping[str, Tensor]) -> Iterator[None]:
-        """Inside the block, `network.state_dict()` gives these full parameters, for libraries that
-        save a network.
-
-        Args:
-            values: full tensors, by the parameters' names.
-        """
-        state = {k: values[v] if isinstance(v, str) else v for k, v in self._state_keys.items()}
-        network, fsdp_class = self._network, type(self._network)
-        network.__class__ = self._class  # its name is written into the files
-        network.state_dict = lambda *_, **__: dict(state)
-        try:
-            yield
-        finally:
-            del network.state_dict
-            network.__class__ = fsdp_class
 
 
 def blocks(network: nn.Module) -> list[nn.Module]:
@@ -302,13 +259,68 @@ def mixed_precision(precision: Any) -> MixedPrecisionPolicy:
     )
 
 
-def local_part(tensor: Tensor) -> Tensor:
-    """This rank's rows, in the same memory."""
-    if not isinstance(tensor, DTensor):
-        return tensor
-    with torch.no_grad():
-        return tensor.to_local()
-
-
 def _call(work: Any, *arguments: Any) -> Any:
     return work(*arguments)
+
+
+class LoadedNetwork:
+    """Moves a network's tensors to the device; those on `meta` get the values of rank 0.
+
+    So that only rank 0 reads the network, into main memory, and no device holds more of it in full
+    than one module. A collective: all ranks make the same calls.
+
+    Args:
+        network: has its values in rank 0; in other ranks they may be on `meta`.
+        device: where it will compute.
+    """
+
+    def __init__(self, network: nn.Module, device: torch.device) -> None:
+        self._device = device
+        tensors = dict(_named_tensors(network))
+        is_missing = torch.tensor(float(any(tensor.is_meta for tensor in tensors.values())))
+        dist.all_reduce(is_missing, dist.ReduceOp.MAX)
+        self._is_missing = bool(is_missing)
+        # a network on meta was built from its configuration, which does not name all dtypes
+        described = [{name: tensor.dtype for name, tensor in tensors.items()}]
+        if self._is_missing:
+            dist.broadcast_object_list(described)
+        self._dtypes = {id(tensors[name]): dtype for name, dtype in described[0].items()}
+        self._done: dict[int, tuple[Tensor, Tensor]] = {}  # by the identity of the first
+
+    def materialise(self, module: nn.Module) -> None:
+        """Move those tensors of `module` that are not there yet."""
+        for part in module.modules():
+            for group in (part._parameters, part._buffers, part.__dict__):
+                for name, tensor in [*group.items()]:
+                    if isinstance(tensor, Tensor) and not isinstance(tensor, DTensor):
+                        group[name] = self._moved(tensor)  # type: ignore[assignment]
+
+    @torch.no_grad()
+    def _moved(self, tensor: Tensor) -> Tensor:
+        """The tensor on the device: the same object, but for one on `meta`."""
+        if id(tensor) in self._done:  # shared by two modules
+            return self._done[id(tensor)][1]
+        moved: Any = tensor
+        if tensor.is_meta:
+            moved = torch.empty_like(tensor, dtype=self._dtypes[id(tensor)], device=self._device)
+            if isinstance(tensor, nn.Parameter):
+                moved = nn.Parameter(moved, tensor.requires_grad)
+        else:
+            moved.data = tensor.data.to(self._device)
+        if self._is_missing:
+            dist.broadcast(moved.data, 0)
+        # both are kept, so that no other tensor gets their identity
+        self._done |= {id(tensor): (tensor, moved), id(moved): (moved, moved)}
+        result: Tensor = moved
+        return result
+
+
+def _named_tensors(network: nn.Module) -> list[tuple[str, Tensor]]:
+    """Parameters, buffers, and tensors in plain attributes, such as Qwen-Image's rotations."""
+    plain = [
+        (f"{prefix}.{name}", value)
+        for prefix, module in network.named_modules()
+        for name, value in vars(module).items()
+        if isinstance(value, Tensor)
+    ]
+    return [*network.named_parameters(), *network.named_buffers(), *plain]

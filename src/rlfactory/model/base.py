@@ -26,6 +26,7 @@ run (`utils.types.Faults`). It is compiled from its source while planning, so it
 what it imports itself, without torch.
 """
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -299,3 +300,30 @@ class ImageModel(Model):
     @abstractmethod
     def pipeline_arguments(self) -> dict[str, object]:
         """Keyword arguments with which calling the pipeline predicts as `predict` does."""
+
+
+def with_values(network: Any, values: Mapping[str, Tensor] | None) -> Any:
+    """A network to call `save_pretrained` of, which then writes `values`; `network` is not changed.
+
+    Args:
+        network: of diffusers or transformers.
+        values: full tensors by the parameters' names; None: those that it has.
+    """
+    if values is None:
+        return network
+    names = {id(p): name for name, p in network.named_parameters()}
+    # by identity: tied parameters have several keys and one name, and share a tensor when saved
+    state = {
+        key: values.get(names.get(id(tensor), key), tensor.detach())
+        for key, tensor in network.state_dict(keep_vars=True).items()
+    }
+    shown = copy.copy(network)  # shares all modules and parameters; only this attribute is its own
+    shown.state_dict = lambda *_, **__: dict(state)
+    return shown
+
+
+def with_prefix(values: Mapping[str, Tensor] | None, prefix: str) -> dict[str, Tensor] | None:
+    """The values whose names begin with `prefix`, without it."""
+    if values is None:
+        return None
+    return {k.removeprefix(prefix): v for k, v in values.items() if k.startswith(prefix)}

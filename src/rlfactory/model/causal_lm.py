@@ -10,19 +10,27 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from transformers import DynamicCache, PretrainedConfig, PreTrainedModel
+from transformers import DynamicCache, PretrainedConfig
 
 from rlfactory.dynamics.token import Token
-from rlfactory.model.export_state import with_prefix, with_values
-from rlfactory.model.lm.attention import RecomputedLayers, attention_mask, masks_by_layers
+from rlfactory.model.base import with_prefix, with_values
+from rlfactory.model.lm.attention import (
+    RecomputedLayers,
+    attention_mask,
+    can_continue,
+    hidden_states,
+    keep_rows,
+    masks_by_layers,
+    preallocated_cache,
+    response_states,
+)
 from rlfactory.model.lm.critic import Shape, Start, ValueHead, ValueModel, save_critic
-from rlfactory.model.lm.generate import decode, positions_of
+from rlfactory.model.lm.generate import Read, decode
 from rlfactory.model.lm.gpt2_step import GPT2Step
-from rlfactory.model.lm.kv_cache import can_continue, keep_rows, preallocated_cache
 from rlfactory.model.lm.loading import begins_with_end, context_of, end_ids, load_language_model
 from rlfactory.model.lm.logits import Work, finished, in_chunks
 from rlfactory.model.lm.prompt_format import PromptFormat, TextRole
-from rlfactory.model.lm.shared_prompts import Shared, shared_prompts
+from rlfactory.model.lm.shared_prompts import shared_prompts
 from rlfactory.model.lm.tokenized import LongPrompts, TokenizedModel
 from rlfactory.model.lora import Lora, merge_adapters
 from rlfactory.model.memory import Memory
@@ -37,6 +45,33 @@ from rlfactory.utils.types import LoraTargets, NonNegative, Positive, PositiveIn
 
 class CausalLM(TokenizedModel):
     """An `AutoModelForCausalLM` by `zoo:NAME`, folder or hub id, trained in full or by LoRA.
+
+    Args:
+        path: zoo:NAME, a folder, or a hub id.
+        finetune: lora | full.
+        lora_rank: Rank of the adapters.
+        lora_alpha: Adapters are scaled by alpha / rank.
+        lora_targets: Module names, or all-linear; null: PEFT's choice for this architecture.
+        begin_with_end: true | false: an end-of-text token before each prompt; auto: where
+            pretraining had it (GPT-2).
+        chat_template: auto | plain | none | FILE: how messages are written; auto: the
+            tokenizer's own template.
+        system_prompt: System message of each conversation that has none; null: none.
+        text_role: none | user: whether a prompt that is a text is given as it is, or as a
+            user's message.
+        chat_options: Further variables of the template, as {enable_thinking: false}; null:
+            none.
+        max_prompt_length: Tokens of a prompt; null: as many as leave room for the response.
+        long_prompts: refuse | drop | cut: longer prompts are an error, left out, or cut from
+            the left.
+        value_path: A reward model: initial critic, a separate network; null: a value head on
+            this model.
+        value_head: mlp | linear: layers of the value head.
+        value_start: zero | orthogonal | default: initial weights of the value head.
+        value_detach: Keep the value head's gradient out of the language model.
+        value_lr: The critic's learning rate; auto: learning_rate.head, or .full with
+            value_path; null: the optimizer's.
+        value_weight_decay: The critic's weight decay.
 
     Raises:
         ModelError: the model or the critic can't be loaded, or the adapters do not fit it.
@@ -69,54 +104,21 @@ class CausalLM(TokenizedModel):
         value_lr: Positive | None = None,
         value_weight_decay: NonNegative = 0.0,
     ) -> None:
-        """
-        Args:
-            path: zoo:NAME, a folder, or a hub id.
-            finetune: lora | full.
-            lora_rank: Rank of the adapters.
-            lora_alpha: Adapters are scaled by alpha / rank.
-            lora_targets: Module names, or all-linear; null: PEFT's choice for this architecture.
-            begin_with_end: true | false: an end-of-text token before each prompt; auto: where
-                pretraining had it (GPT-2).
-            chat_template: auto | plain | none | FILE: how messages are written; auto: the
-                tokenizer's own template.
-            system_prompt: System message of each conversation that has none; null: none.
-            text_role: none | user: whether a prompt that is a text is given as it is, or as a
-                user's message.
-            chat_options: Further variables of the template, as {enable_thinking: false}; null:
-                none.
-            max_prompt_length: Tokens of a prompt; null: as many as leave room for the response.
-            long_prompts: refuse | drop | cut: longer prompts are an error, left out, or cut from
-                the left.
-            value_path: A reward model: initial critic, a separate network; null: a value head on
-                this model.
-            value_head: mlp | linear: layers of the value head.
-            value_start: zero | orthogonal | default: initial weights of the value head.
-            value_detach: Keep the value head's gradient out of the language model.
-            value_lr: The critic's learning rate; auto: learning_rate.head, or .full with
-                value_path; null: the optimizer's.
-            value_weight_decay: The critic's weight decay.
-        """
         self.precision, memory = precision or Precision(), memory or Memory()
         # what is trained stays in float32: updates are smaller than half precision resolves
         dtype = self.precision.weights if finetune == "lora" else torch.float32
         self.network, tokenizer = load_language_model(path, dtype, device)
         self.network.requires_grad_(False).eval()
-        # Passes call `base_model` and the output projection, not the network's own forward, which
-        # would trigger FSDP's all-gather. So hardware=fsdp2 replaces this by a method of the
-        # network within which its parameters are gathered.
-        self.inside: Callable[..., Any] = call
-        self.begin_with_end = (
-            begins_with_end(tokenizer) if begin_with_end == "auto" else begin_with_end
-        )
+        begins = begins_with_end(tokenizer) if begin_with_end == "auto" else begin_with_end
         prompts = PromptFormat(
             tokenizer,
             template=chat_template,
             system_prompt=system_prompt,
             text_role=text_role,
             options=chat_options,
-            begin=tokenizer.eos_token if self.begin_with_end else "",
+            begin=tokenizer.eos_token if begins else "",
         )
+        self.begin_with_end = begins
         config = self.network.config.get_text_config()
         super().__init__(
             device,
@@ -128,35 +130,27 @@ class CausalLM(TokenizedModel):
             max_prompt_length=max_prompt_length,
             long_prompts=long_prompts,
         )
+        head: dict[str, Any] = {"start": value_start, "detach": value_detach, "seed": seed}
         self.critic: ValueHead | ValueModel | None = None
-        if has_critic and value_path is not None:
-            self.critic = ValueModel(value_path, tokenizer).to(device)
+        if has_critic and value_path is None:
+            self.critic = ValueHead(config.hidden_size, shape=value_head, **head).to(device)
         elif has_critic:
-            head = ValueHead(
-                config.hidden_size,
-                shape=value_head,
-                start=value_start,
-                detach=value_detach,
-                seed=seed,
-            )
-            self.critic = head.to(device)
+            self.critic = ValueModel(str(value_path), tokenizer).to(device)
         self.value_options = {"lr": value_lr, "weight_decay": value_weight_decay}
         self.lora: Lora | None = None
         if finetune == "lora":
-            self.lora = Lora(
-                self.network,
-                rank=lora_rank,
-                alpha=lora_alpha,
-                targets=lora_targets,
-                seed=seed,
-                device=device,
-            )
-        else:
-            self.network.requires_grad_(True)
+            given: dict[str, Any] = {"rank": lora_rank, "alpha": lora_alpha, "seed": seed}
+            self.lora = Lora(self.network, targets=lora_targets, device=device, **given)
         self._prepare_passes(memory)
 
     def _prepare_passes(self, memory: Memory) -> None:
         """Name what is trained, and note how attention and recomputation are done."""
+        # Passes call `base_model` and the output projection, not the network's own forward, which
+        # would trigger FSDP's all-gather. So hardware=fsdp2 replaces this by a method of the
+        # network within which its parameters are gathered.
+        self.inside: Callable[..., Any] = call
+        if self.lora is None:
+            self.network.requires_grad_(True)
         networks = [self.network]
         if isinstance(self.critic, ValueModel):
             networks.append(self.critic.network)
@@ -192,11 +186,34 @@ class CausalLM(TokenizedModel):
                 f" more than the model's {self.context}"
             )
         cache = preallocated_cache(self.network.config, length)
+        critic = {"critic": self.critic} if isinstance(self.critic, ValueHead) else {}
+        # one context for all tokens, within which autocast casts each trained weight once
+        with self.precision.sampling(), self.precision.autocast(self.device):
+            tokens = decode(
+                self._reader(prompt, prompt_mask, uniform.shape[1], cache),
+                partial(keep_rows, cache),
+                prompt,
+                prompt_mask,
+                dynamics,
+                uniform,
+                stop=to_device(self.stop_ids(dynamics), self.device),
+                pad=int(self.tokenizer.pad_token_id),
+                stop_texts=self.stop_texts(dynamics),
+                **critic,
+            )
+        if isinstance(self.critic, ValueModel):
+            with torch.no_grad():
+                states = tokens.with_end_state().measured()
+                tokens = replace(tokens, value=states.pad(self._model_values(states)))
+        return tokens
+
+    def _reader(self, prompt: Tensor, prompt_mask: Tensor, most: int, cache: DynamicCache) -> Read:
+        """What reads prompts, then each new token, and extends the cache; see `generate.Read`."""
         keys = [prompt_mask.all(1).long(), row_keys(prompt, prompt_mask)]
         is_whole, keys = torch.stack(keys).cpu()  # the only wait before the first token
-        shared = shared_prompts(keys, *prompt.shape[1:], *uniform.shape[1:])
+        shared = shared_prompts(keys, prompt.shape[1], most)
         is_padded, has_head = not bool(is_whole.all()), isinstance(self.critic, ValueHead)
-        critic = {"critic": self.critic} if isinstance(self.critic, ValueHead) else {}
+        step = GPT2Step(self.network, cache) if GPT2Step.fits(self.network, cache) else None
 
         def last_state(ids: Tensor, mask: Tensor, positions: Tensor) -> Tensor:
             if step is not None and ids.shape[1] == 1 and prompt.shape[1] > 1:
@@ -217,31 +234,10 @@ class CausalLM(TokenizedModel):
 
         def read(ids: Tensor, mask: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
             hidden = last_state(ids, mask, positions)
-            # a value model reads the complete responses in one pass, below
+            # a value model reads the complete responses in one pass, after all are drawn
             return self._logits(hidden), hidden if has_head else hidden.new_zeros(len(hidden))
 
-        stop = to_device(self.stop_ids(dynamics), self.device)
-        # one context for all tokens, within which autocast casts each trained weight once
-        with self.precision.sampling(), self.precision.autocast(self.device):
-            fits = GPT2Step.fits(self.network, cache)
-            step = GPT2Step(self.network, cache) if fits else None
-            tokens = decode(
-                read,
-                partial(keep_rows, cache),
-                prompt,
-                prompt_mask,
-                dynamics,
-                uniform,
-                stop=stop,
-                pad=int(self.tokenizer.pad_token_id),
-                stop_texts=self.stop_texts(dynamics),
-                **critic,
-            )
-        if isinstance(self.critic, ValueModel):
-            with torch.no_grad():
-                states = tokens.with_end_state().measured()
-                tokens = replace(tokens, value=states.pad(self._model_values(states)))
-        return tokens
+        return read
 
     def measure(
         self, tokens: Tokens, work: Work, *columns: Tensor, value_tokens: Tokens | None = None
@@ -269,7 +265,7 @@ class CausalLM(TokenizedModel):
     def _measure(
         self, tokens: Tokens, work: Work, *columns: Tensor
     ) -> tuple[tuple[Tensor, ...], Tensor]:
-        states = tokens.real(self._response_states(self._hidden, tokens, self.network.config))
+        states = self._response_states(self._hidden, tokens, self.network.config)
         return self._measure_states(states, work, *columns), states
 
     def _measure_states(self, states: Tensor, work: Work, *columns: Tensor) -> tuple[Tensor, ...]:
@@ -279,63 +275,23 @@ class CausalLM(TokenizedModel):
         return in_chunks(project_and_work, self.logits_at_once(len(states)), states, *columns)
 
     def _states_and_projection(self, tokens: Tokens) -> tuple[Tensor, nn.Module]:
-        states = tokens.real(self._response_states(self._hidden, tokens, self.network.config))
         project: nn.Module = self.network.get_output_embeddings()
-        is_trained = any(p.requires_grad for p in project.parameters())
-        return states, copy.deepcopy(project) if is_trained else project
+        if any(p.requires_grad for p in project.parameters()):
+            project = copy.deepcopy(project)
+        return self._response_states(self._hidden, tokens, self.network.config), project
 
     def _model_values(self, tokens: Tokens) -> Tensor:
         """Values `[M]` by the value model."""
         with self.precision.autocast(self.device):
             critic: Any = require(self.critic, "a critic")
-            return tokens.real(self._response_states(critic, tokens, critic.network.config))
+            return self._response_states(critic, tokens, critic.network.config)
 
     def _response_states(
         self, network: Callable[..., Tensor], tokens: Tokens, config: PretrainedConfig
     ) -> Tensor:
-        """Of what `network` computes for each token, the part `[B, G, ...]` before responses."""
-        width, length = tokens.prompt.shape[1], tokens.mask.shape[1]
-        if self.shares_prompts and len(tokens.mask) > 1:
-            shared = shared_prompts(tokens.prompt_keys, width, length)
-            if shared is not None:
-                return self._states_after_shared(
-                    network, tokens, shared, DynamicCache(config=config)
-                )
-        # no token follows the last one, so it is not read
-        ids = torch.cat([tokens.prompt, tokens.response[:, :-1]], dim=1)
-        mask = torch.cat([tokens.prompt_mask, tokens.mask[:, :-1]], dim=1)
-        return network(ids, *self._left_padding(tokens, mask))[:, width - 1 :]
-
-    def _left_padding(self, tokens: Tokens, mask: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """The attention mask and positions of whole rows of which `mask` marks real tokens.
-
-        Causal attention never sees the padding on the right. That on the left needs a mask, with
-        which torch has no flash attention; without any, both are None.
-        """
-        if not tokens.prompts_are_padded:
-            return None, None
-        attention = attention_mask(mask, mask.shape[1], by_layers=self._masks_by_layers)
-        return attention, positions_of(mask)
-
-    def _states_after_shared(
-        self, network: Callable[..., Tensor], tokens: Tokens, shared: Shared, cache: DynamicCache
-    ) -> Tensor:
-        """The same, by a pass over distinct prompts and one over responses, which continues it.
-
-        The gradient of a prompt's keys and values is the sum over its responses.
-        """
-        first, number = (to_device(rows, self.device) for rows in shared)
-        prompt, width = tokens.prompt[first], tokens.prompt.shape[1]
-        padding = self._left_padding(tokens, tokens.prompt_mask[first])
-        before = network(prompt, *padding, cache)[:, -1:][number]
-        if tokens.mask.shape[1] == 1:
-            return before
-        # by indexing, whose backward pass adds up in one order also on CUDA
-        cache.batch_select_indices(number)
-        mask = torch.cat([tokens.prompt_mask, tokens.mask[:, :-1]], dim=1)
-        ids, positions = tokens.response[:, :-1], positions_of(mask)[:, width:]
-        attention = attention_mask(mask, ids.shape[1], by_layers=self._masks_by_layers)
-        return torch.cat([before, network(ids, attention, positions, cache)], dim=1)
+        """What `network` computes before each real response token, `[M, ...]`."""
+        options = {"by_layers": self._masks_by_layers, "shares_prompts": self.shares_prompts}
+        return tokens.real(response_states(network, tokens, config, **options))
 
     def _hidden(
         self,
@@ -347,16 +303,8 @@ class CausalLM(TokenizedModel):
         self.evaluations.begin_pass()
         for layers in self._recomputed:
             layers.prepare_pass()
-        base: PreTrainedModel = self.network.base_model
         with self.precision.autocast(self.device):
-            hidden: Tensor = base(
-                input_ids=ids,
-                attention_mask=mask,
-                position_ids=positions,
-                past_key_values=cache,
-                use_cache=cache is not None,
-            ).last_hidden_state
-        return hidden
+            return hidden_states(self.network, ids, mask, positions, cache)
 
     def _logits(self, hidden: Tensor, project: nn.Module | None = None) -> Tensor:
         project = project or self.network.get_output_embeddings()
@@ -381,26 +329,20 @@ class CausalLM(TokenizedModel):
 
     def export(self, folder: Path, values: Mapping[str, Tensor] | None = None) -> None:
         """A transformers folder, or PEFT's with LoRA; also the tokenizer, and the critic if any."""
-        if self.lora is None:
-            self._save_network(folder, values)
-        else:
-            self.lora.save_for_peft(folder, values)
-        self._save_tokenizer_and_critic(folder, with_prefix(values, "critic."))
+        self._save(folder, values, self.lora)
 
     def export_merged(self, folder: Path) -> None:
         """A transformers folder; also holds the tokenizer and the critic."""
         if self.lora is not None:
             merge_adapters(self.network)
-        self._save_network(folder)
-        self._save_tokenizer_and_critic(folder)
+        self._save(folder, None, None)
 
-    def _save_network(self, folder: Path, values: Mapping[str, Tensor] | None = None) -> None:
-        with no_bars():
-            with_values(self.network, values).save_pretrained(folder, safe_serialization=True)
-
-    def _save_tokenizer_and_critic(
-        self, folder: Path, values: Mapping[str, Tensor] | None = None
-    ) -> None:
+    def _save(self, folder: Path, values: Mapping[str, Tensor] | None, lora: Lora | None) -> None:
+        if lora is not None:
+            lora.save_for_peft(folder, values)
+        else:
+            with no_bars():
+                with_values(self.network, values).save_pretrained(folder, safe_serialization=True)
         self.tokenizer.save_pretrained(folder)
         if self.critic is not None:
-            save_critic(self.critic, folder, values)
+            save_critic(self.critic, folder, with_prefix(values, "critic."))

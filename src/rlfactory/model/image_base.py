@@ -18,8 +18,7 @@ import diffusers
 import torch
 from torch import Tensor
 
-from rlfactory.model.base import ImageModel
-from rlfactory.model.export_state import with_values
+from rlfactory.model.base import ImageModel, with_values
 from rlfactory.model.lora import Init, Lora, merge_adapters
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.embedding_cache import IN_MEMORY, PromptCache, TextEmbeddings
@@ -43,6 +42,17 @@ from rlfactory.utils.types import LoraTargets, NonNegative, Positive, PositiveIn
 
 class PipelineModel(ImageModel):
     """An image model inside a diffusers pipeline; subclasses say how its networks are called.
+
+    Args:
+        path: `zoo:NAME`, a folder or a hub id.
+        finetune: lora | full.
+        lora_rank: Rank of the adapters.
+        lora_alpha: Adapters are scaled by alpha / rank.
+        lora_init: gaussian | kaiming | orthogonal: initial adapters, always with zero effect.
+        negative_prompt: The prompt that guidance steers away from.
+
+    Raises:
+        ModelError: the pipeline can't be loaded, is of another class, or does not fit an option.
 
     Attributes:
         part: which component of the pipeline is trained.
@@ -79,21 +89,6 @@ class PipelineModel(ImageModel):
         guidance: NonNegative = 1.0,
         negative_prompt: str = "",
     ) -> None:
-        """Open the pipeline at `path`, encode the negative prompt if guidance needs it, and prepare
-        the network for training.
-
-        Args:
-            path: `zoo:NAME`, a folder or a hub id.
-            finetune: lora | full.
-            lora_rank: Rank of the adapters.
-            lora_alpha: Adapters are scaled by alpha / rank.
-            lora_init: gaussian | kaiming | orthogonal: initial adapters, always with zero effect.
-            negative_prompt: The prompt that guidance steers away from.
-
-        Raises:
-            ModelError: the pipeline can't be loaded, is of another class, or does not fit an
-                option.
-        """
         self.device, self.path, self.finetune = device, path, finetune
         self.precision = precision or Precision()
         self.precision.set_matmul_precision(device)
@@ -120,21 +115,17 @@ class PipelineModel(ImageModel):
         self.resolution = self.resolution_of(size)
         self.lora = None
         if finetune == "lora":
+            given: dict[str, Any] = {"rank": lora_rank, "alpha": lora_alpha, "init": lora_init}
             targets = lora_targets or self.adapted
-            self.lora = Lora(
-                self.network,
-                rank=lora_rank,
-                alpha=lora_alpha,
-                targets=targets,
-                init=lora_init,
-                seed=seed,
-                device=device,
-            )
-            # compiled blocks choose by themselves what they keep
-            if not self.memory.compile:
-                keep_halves(self.network)
-        else:
+            self.lora = Lora(self.network, targets=targets, seed=seed, device=device, **given)
+        self._prepare_network()
+
+    def _prepare_network(self) -> None:
+        """Train the network or its adapters, as `memory` says."""
+        if self.lora is None:
             self.network.requires_grad_(True)
+        elif not self.memory.compile:  # compiled blocks choose by themselves what they keep
+            keep_halves(self.network)
         # after the adapters, which checkpointing and compilation have to include
         self.memory.prepare(self.network)
         self.weights = WeightSets(

@@ -301,24 +301,14 @@ class WeightSets:
             if isinstance(value, Tensor)
         }
 
-    def full_state_dict(self, keep: bool = True) -> dict[str, Tensor]:
-        """`state_dict` with full tensors on the CPU. Collective: all ranks call it together.
-
-        Args:
-            keep: without it each full tensor is dropped as soon as it is gathered, and the result
-                is empty: for ranks that only take part.
-        """
-        shards, sharding = self.state_dict(), self.sharding
-        if sharding is None:
-            return {key: shard.to("cpu", copy=True) for key, shard in shards.items() if keep}
-        full = dict[str, Tensor]()
-        # sorted: ranks may have added their sets in different orders, and each all-gather must
-        # combine shards of the same tensor
-        for key in sorted(shards):
-            tensor = sharding.unshard(key.split("/", 1)[1], shards[key])
-            if keep:
-                full[key] = tensor
-        return full
+    def full_state_dict(self) -> dict[str, Tensor]:
+        """`state_dict` with full tensors on the CPU. Collective: all ranks call it together."""
+        # sorted: ranks may have added their sets in different orders
+        whole = {
+            key: part.full_tensor() if hasattr(part, "full_tensor") else part.detach()
+            for key, part in sorted(self.sharded_state_dict().items())
+        }
+        return {key: tensor.to("cpu", copy=True) for key, tensor in whole.items()}
 
     def load_full_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Restore what `full_state_dict` returned, whatever the number of ranks was then."""

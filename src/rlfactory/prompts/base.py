@@ -17,12 +17,14 @@ what it imports itself, without torch.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
 
+from rlfactory.prompts.ops.held_out import is_held_out
 from rlfactory.utils.errors import PromptError as PromptError  # sources raise it
 
 
@@ -70,6 +72,25 @@ class Prompt:
 
     text: str
     metadata: Mapping[str, Any]
+
+
+def different_prompts(
+    sources: Iterable[Iterator[Prompt]], *, held_out: bool, tries: int = 300
+) -> list[Prompt]:
+    """A prompt of each source, which draws them without end: all held out, or none of them.
+
+    It differs from those before, unless `tries` draws give no other one.
+    """
+    chosen: list[Prompt] = []
+    taken: set[str] = set()
+    for source in sources:
+        allowed = (p for p in islice(source, tries) if is_held_out(p.text) == held_out)
+        first = next(allowed)
+        if first.text in taken:
+            first = next((p for p in allowed if p.text not in taken), first)
+        chosen.append(first)
+        taken.add(first.text)
+    return chosen
 
 
 class Prompts(ABC):

@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image
 
 from rlfactory.prompts.base import Prompt, Prompts
+from rlfactory.prompts.ops.held_out import is_held_out
 from rlfactory.prompts.ops.pictured import PicturedText, png_of
 from rlfactory.prompts.ops.scenes import (
     COLORS,
@@ -17,7 +18,6 @@ from rlfactory.prompts.ops.scenes import (
     Scene,
     arrange,
     background,
-    is_held_out,
     render,
     requirements,
     with_article,

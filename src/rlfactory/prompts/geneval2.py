@@ -6,15 +6,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlfactory.prompts.base import Prompt, Prompts
+from rlfactory.prompts.base import Prompt, Prompts, different_prompts
 from rlfactory.prompts.ops.prompt_list import shipped_texts
-from rlfactory.prompts.ops.scenes import is_held_out, with_article
+from rlfactory.prompts.ops.scenes import with_article
 from rlfactory.utils.types import PositiveInt
 
 OBJECTS, ATTRIBUTES, RELATIONS = shipped_texts("geneval2").values()
 NUMBERS = ("one", "two", "three", "four", "five", "six", "seven")
 _HELD_OUT_SEED = 20_002
-_TRIES = 300  # draws until a repeated prompt is accepted within an iteration
 
 
 class PromptPart(NamedTuple):
@@ -67,23 +66,18 @@ class GenEval2Prompts(Prompts):
 
     def draw(self, count: int, *, seed: int, iteration: int) -> list[Prompt]:
         """`count` prompts that are not held out, distinct unless there are too few."""
-        return self._distinct(count, [seed, iteration], held_out=False)
+        sources = [self._draws(seed, iteration, slot) for slot in range(count)]
+        return different_prompts(sources, held_out=False)
 
     def held_out(self, count: int) -> list[Prompt]:
         """`count` held-out prompts; a smaller `count` gives the first."""
-        return self._distinct(count, [_HELD_OUT_SEED], held_out=True)
+        sources = [self._draws(_HELD_OUT_SEED, slot) for slot in range(count)]
+        return different_prompts(sources, held_out=True)
 
-    def _distinct(self, count: int, key: list[int], *, held_out: bool) -> list[Prompt]:
-        chosen: dict[int, Prompt] = {}
-        for slot in range(count):
-            rng, taken = np.random.default_rng([*key, slot]), {p.text for p in chosen.values()}
-            for _ in range(_TRIES):
-                drawn = prompt(rng, self.parts)
-                if is_held_out(drawn.text) == held_out:
-                    chosen[slot] = drawn
-                    if drawn.text not in taken:
-                        break
-        return [*chosen.values()]
+    def _draws(self, *key: int) -> Iterator[Prompt]:
+        rng = np.random.default_rng(key)
+        while True:
+            yield prompt(rng, self.parts)
 
 
 def prompt(rng: np.random.Generator, most: int) -> Prompt:

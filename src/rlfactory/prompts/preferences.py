@@ -1,8 +1,8 @@
 """Prompts as people type them, for rewards of preference: a subject in a scene, in a style."""
 
 from rlfactory.prompts.base import Prompt, PromptError
+from rlfactory.prompts.ops.held_out import is_held_out
 from rlfactory.prompts.ops.prompt_list import PromptList, shipped_texts
-from rlfactory.prompts.ops.scenes import is_held_out
 
 TEXTS = shipped_texts("preferences")
 STYLES = TEXTS["styles"]

@@ -8,11 +8,11 @@ from itertools import cycle, islice
 import numpy as np
 
 from rlfactory.prompts.base import Prompt, Prompts
+from rlfactory.prompts.ops.held_out import is_held_out
 from rlfactory.prompts.ops.scenes import (
     CATEGORIES,
     Category,
     caption,
-    is_held_out,
     requirements,
     sample_scene,
 )

@@ -1,8 +1,8 @@
 """Prompts for text rendering: objects with a quoted word on them, for `reward=ocr`."""
 
 from rlfactory.prompts.base import Prompt, PromptError
+from rlfactory.prompts.ops.held_out import is_held_out
 from rlfactory.prompts.ops.prompt_list import PromptList, shipped_texts
-from rlfactory.prompts.ops.scenes import is_held_out
 
 PLACES, WORDS = shipped_texts("signs").values()
 

@@ -10,9 +10,13 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from rlfactory.reward.backbones.blip import rating_layers
 from rlfactory.reward.backbones.clip import load_clip
-from rlfactory.reward.backbones.pretrained import Precision, read_weights, require_shapes
+from rlfactory.reward.backbones.pretrained import (
+    Precision,
+    rating_layers,
+    read_weights,
+    require_shapes,
+)
 from rlfactory.reward.base import Reward, RewardError, Samples, require_images
 from rlfactory.utils.types import PositiveInt
 

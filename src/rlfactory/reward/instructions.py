@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-from rlfactory.prompts.ops.constraints import KINDS, fewest_words, is_fulfilled
+from rlfactory.prompts.instructions import KINDS, fewest_words, is_fulfilled
 from rlfactory.reward.base import Samples
 from rlfactory.reward.ops.answers import AnswerReward
 from rlfactory.utils.types import PositiveInt

@@ -17,7 +17,7 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from rlfactory.prompts.base import Prompt
-from rlfactory.prompts.ops.quoted_words import quotation_problem, quoted_word
+from rlfactory.prompts.ops.prompt_features import quotation_problem, quoted_word
 from rlfactory.reward.base import Reward, RewardError, Samples, require_images
 
 log = logging.getLogger(__name__)

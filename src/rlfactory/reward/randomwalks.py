@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from rlfactory.prompts.ops.walk_graph import optimality
+from rlfactory.prompts.randomwalks import optimality
 from rlfactory.reward.base import Reward, Samples, require_texts
 
 

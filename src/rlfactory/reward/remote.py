@@ -2,9 +2,8 @@
 
 import logging
 from collections.abc import Iterable
-from typing import Any, get_args
+from typing import Any, TypedDict
 
-import torch
 from torch import Tensor
 
 from rlfactory.prompts.base import Prompt
@@ -23,9 +22,21 @@ from rlfactory.reward.client.protocol import (
     encode_samples,
     to_json,
 )
+from rlfactory.utils.data_files import mismatch
+from rlfactory.utils.pytree import merge_rows
 from rlfactory.utils.types import PositiveInt
 
 log = logging.getLogger(__name__)
+
+
+class _Health(TypedDict):
+    """What every server says of its reward."""
+
+    media: str
+    main: str
+    scores: list[str]
+    metadata: list[str]
+    better: dict[str, Direction]
 
 
 class ServedReward(HttpReward):
@@ -72,14 +83,13 @@ class ServedReward(HttpReward):
             lambda i, answer: decode_scores(answer, len(batches[i]), self.main),
         )
         self.names |= {n: None for a in answers if not isinstance(a, CallFailed) for n in a}
-        scores = {name: torch.full((len(samples.prompts),), torch.nan) for name in self.names}
+        parts = []
         for rows, answer in zip(batches, answers, strict=True):
             if isinstance(answer, CallFailed):
                 log.error("%d samples got no score from %s: %s", len(rows), self.url, answer)
-                continue
-            for name, values in answer.items():
-                scores[name][rows] = values
-        return scores
+            else:
+                parts.append((rows, answer))
+        return merge_rows(parts, len(samples.prompts), self.names)
 
     def check_prompts(self, prompts: Iterable[Prompt]) -> None:
         """RewardError where a prompt lacks metadata that the server requires."""
@@ -103,12 +113,7 @@ class ServedReward(HttpReward):
             raise RewardError(f"{place}: no reward answers there: {error}{hint}") from error
         # a server of an earlier version says nothing of its further scores
         health = {"better": {}, **health}
-        kinds = {"media": str, "main": str, "scores": list, "metadata": list, "better": dict}
-        if (
-            any(not isinstance(health.get(key), kind) for key, kind in kinds.items())
-            or not all(isinstance(name, str) for name in health["scores"] + health["metadata"])
-            or not {*health["better"].values()} <= {*get_args(Direction)}
-        ):
+        if mismatch({key: health.get(key) for key in _Health.__annotations__}, _Health):
             raise RewardError(f"{place} is no reward server: see docs/serve.md")
         if health.get("protocol") != PROTOCOL:
             raise RewardError(

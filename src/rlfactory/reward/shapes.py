@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rlfactory.prompts.base import Prompt
-from rlfactory.prompts.ops.geneval_metadata import clauses_problem
+from rlfactory.prompts.ops.prompt_features import clauses_problem
 from rlfactory.prompts.ops.scenes import SHAPES
 from rlfactory.reward.base import Reward, RewardError, Samples, require_images
 from rlfactory.reward.ops.geneval_score import Detection, RelationCredit, soft_score, strict_score

@@ -29,7 +29,6 @@ from rlfactory.prompts.ops.held_out import FEWEST, held_out_texts
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.checkpoint.find import newest
 from rlfactory.run.folder import RunFolder
-from rlfactory.train.components import learning_rate_factor
 from rlfactory.utils.console import print_error
 from rlfactory.utils.errors import ModelError, TrainingError, UserError
 
@@ -311,10 +310,7 @@ def train(
     for epoch in range(options.epochs):
         total = 0.0
         for rows in _batches(len(pairs), options, epoch):
-            factor = learning_rate_factor(
-                step, iterations=steps + 1, warmup=0, final_scale=0.0, zero_first=False
-            )
-            optimizer.param_groups[0]["lr"] = factor * options.lr
+            optimizer.param_groups[0]["lr"] = (1 - step / steps) * options.lr
             total += len(rows) * _step(network, [pairs[i] for i in rows], options, optimizer)
             step += 1
         after_epoch(epoch + 1, total / len(pairs))

@@ -106,7 +106,7 @@ class RunStop:
 Metrics = dict[str, float]
 Decay = Literal["linear", "cosine"]
 Shares = Literal["random", "even", "groups"]
-"""How an epoch's samples are split into minibatches, see `learner.split_minibatches`."""
+"""How an epoch's samples are split into minibatches, see `minibatches.split_minibatches`."""
 
 
 @dataclass(frozen=True)
@@ -183,6 +183,23 @@ class TrainingBudget:
     zero_first: bool = False
     schedule: Decay = "linear"
 
+    def learning_rate_factor(self, iteration: int) -> float:
+        """The factor of the learning rate at an iteration, from 0.
+
+        At iteration i it is `(i + 1) / warmup` during warm-up, then falls from 1 at `warmup` to
+        `final_scale` at the last iteration: in a straight line, or with `schedule="cosine"` by half
+        a period of a cosine (arXiv 1608.03983, eq. 5, without restarts). With `zero_first` warm-up
+        is `i / warmup`, so that nothing is learned from the first iteration, and the decay ends one
+        iteration after the last, as in the walkthrough that `experiment=gpt2_negative` follows.
+        """
+        if iteration < self.warmup:
+            return (iteration + (not self.zero_first)) / self.warmup
+        last = self.iterations - (not self.zero_first)
+        progress = min((iteration - self.warmup) / max(last - self.warmup, 1), 1.0)
+        if self.schedule == "cosine":
+            progress = (1 - math.cos(math.pi * progress)) / 2
+        return 1 - (1 - self.final_scale) * progress
+
 
 class ProgressListener(Protocol):
     """Shows how far a phase is; called often, and may raise to stop the run."""
@@ -202,29 +219,3 @@ class NoProgress:
 
     def advance(self, count: int) -> None:
         """Ignore progress."""
-
-
-def learning_rate_factor(
-    iteration: int,
-    *,
-    iterations: int,
-    warmup: int,
-    final_scale: float,
-    zero_first: bool,
-    schedule: Decay = "linear",
-) -> float:
-    """The factor at an iteration, from 0.
-
-    At iteration i it is `(i + 1) / warmup` during warm-up, then falls from 1 at `warmup` to
-    `final_scale` at the last iteration: in a straight line, or with `schedule="cosine"` by half a
-    period of a cosine (arXiv 1608.03983, eq. 5, without restarts). With `zero_first` warm-up is
-    `i / warmup`, so that nothing is learned from the first iteration, and the decay ends one
-    iteration after the last, as in the walkthrough that `experiment=gpt2_negative` follows.
-    """
-    if iteration < warmup:
-        return (iteration + (0 if zero_first else 1)) / warmup
-    last = iterations if zero_first else iterations - 1
-    progress = min((iteration - warmup) / max(last - warmup, 1), 1.0)
-    if schedule == "cosine":
-        progress = (1 - math.cos(math.pi * progress)) / 2
-    return 1 - (1 - final_scale) * progress

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,7 +18,7 @@ from rlfactory.hardware.base import Hardware
 from rlfactory.prompts.ops.pictured import identity
 from rlfactory.rollout import GlobalRollout, Rollout
 from rlfactory.train.metrics import pairwise_distance
-from rlfactory.utils.pytree import index_rows
+from rlfactory.utils.pytree import index_rows, require
 
 Measured = Mapping[str, Tensor]
 T = TypeVar("T")
@@ -54,32 +55,28 @@ class Shard:
     def __init__(self, rows: Tensor | None, hardware: Hardware) -> None:
         self.rows, self.hardware = rows, hardware
         # gathered once: the row numbers of all ranks give the position of each row in later gathers
-        self._order = None if rows is None else _first_positions(hardware.all_gather(rows))
+        self._order: Tensor | None = None
+        if rows is not None:  # where each number stands first, in the order of the numbers
+            numbers = hardware.all_gather(rows).numpy()
+            self._order = torch.from_numpy(np.unique(numbers, return_index=True)[1])
 
-    def all_gather(self, values: Tensor) -> Tensor:
-        """The values of all ranks' rows, from those of this rank's."""
+    def all_gather(self, values: T) -> T:
+        """The values of all ranks' rows, from those of this rank's: a tensor, texts, or a dataclass
+        of them; a field that is None, or one value for all, on all ranks stays.
+        """
+        column: Any = values
         if self._order is None:
             return values
-        return self.hardware.all_gather(values)[self._order.to(values.device)]
-
-    def all_gather_any(self, values: T) -> T:
-        """The same of texts too; of a field that is None, or one value for all, on all ranks."""
-        column: Any = values
         if isinstance(column, Tensor):
-            column = self.all_gather(column)
+            column = self.hardware.all_gather(column)[self._order.to(column.device)]
         elif isinstance(column, list):
-            column = self.all_gather_strings(column)
+            column = index_rows(self.hardware.all_gather_strings(column), self._order)
         elif is_dataclass(column) and not isinstance(column, type):
-            names = [f.name for f in fields(column)]
-            gathered: dict[str, Any] = {n: self.all_gather_any(getattr(column, n)) for n in names}
+            gathered: dict[str, Any] = {
+                f.name: self.all_gather(getattr(column, f.name)) for f in fields(column)
+            }
             column = replace(column, **gathered)
         return cast("T", column)
-
-    def all_gather_strings(self, texts: list[str]) -> list[str]:
-        """The texts of all ranks' rows, from those of this rank's."""
-        if self._order is None:
-            return texts
-        return index_rows(self.hardware.all_gather_strings(texts), self._order)
 
     def all_gather_scores(self, scores: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The scores of all ranks' rows by name, NaN where a rank has no score of a name."""
@@ -105,19 +102,18 @@ def gather_rollout(rollout: Rollout, hardware: Hardware) -> Rollout:
         return rollout
     shard = Shard(rollout.index, hardware)
     index = shard.all_gather(rollout.index)
-    # padded to one width on all ranks: the sampler encodes all prompts of an iteration at once
-    tokens = shard.all_gather_any(rollout.tokens)
     return Rollout(
-        prompts=shard.all_gather_strings([identity(prompt) for prompt in rollout.prompts]),
+        prompts=shard.all_gather([identity(prompt) for prompt in rollout.prompts]),
         metadata=[{}] * len(index),
         groups=shard.all_gather(rollout.groups),
         index=index,
-        tokens=tokens,
-        texts=shard.all_gather_any(rollout.texts),
+        # padded to one width on all ranks: the sampler encodes all prompts of an iteration at once
+        tokens=shard.all_gather(rollout.tokens),
+        texts=shard.all_gather(rollout.texts),
         rewards=shard.all_gather_scores(rollout.rewards),
-        penalty=shard.all_gather_any(rollout.penalty),
-        comparison_group=shard.all_gather_any(rollout.comparison_group),
-        tree=shard.all_gather_any(rollout.tree),
+        penalty=shard.all_gather(rollout.penalty),
+        comparison_group=shard.all_gather(rollout.comparison_group),
+        tree=shard.all_gather(rollout.tree),
     )
 
 
@@ -135,7 +131,8 @@ def attach_global(rollout: Rollout, everyone: Rollout) -> Rollout:
         return everyone
     # any sample of this rank with an advantage of 0 can pad its micro-batches
     padding = index_rows(rollout, torch.zeros(1, dtype=torch.int64))
-    zero = _zero_advantage(everyone)
+    advantage = require(everyone.advantage, "advantages")
+    zero = advantage.new_zeros(1, *advantage.shape[1:])
     padding = replace(padding, advantage=zero, returns=None if everyone.returns is None else zero)
     local = local_part(rollout, everyone)
     return replace(local, all_ranks=GlobalRollout(everyone, padding))
@@ -159,12 +156,9 @@ def local_part(rollout: Rollout, samples: Rollout) -> Rollout:
     """
     if rollout.all_ranks is None:
         return samples
-    position = _positions(rollout)
-    selected = [row for row, number in enumerate(samples.index.tolist()) if number in position]
-    rows = torch.tensor(selected, dtype=torch.int64)
-    local_positions = [position[number] for number in samples.index[rows].tolist()]
+    own, rows = _shared(rollout, samples.index)
     return replace(
-        index_rows(rollout, torch.tensor(local_positions, dtype=torch.int64)),
+        index_rows(rollout, own),
         rewards=index_rows(samples.rewards, rows),
         advantage=index_rows(samples.advantage, rows),
         returns=index_rows(samples.returns, rows),
@@ -178,9 +172,7 @@ def local_row_numbers(rollout: Rollout, rows: Tensor) -> Tensor:
     """The rows of this rank's rollout that are among `rows` of the samples of all ranks."""
     if rollout.all_ranks is None:
         return rows
-    position = _positions(rollout)
-    numbers = rollout.all_ranks.samples.index[rows].tolist()
-    return torch.tensor([position[n] for n in numbers if n in position], dtype=torch.int64)
+    return _shared(rollout, rollout.all_ranks.samples.index[rows])[0]
 
 
 def gather_metrics(measured: Sequence[Measured], hardware: Hardware) -> Measured:
@@ -211,31 +203,20 @@ def image_metrics(rollout: Rollout, hardware: Hardware) -> dict[str, float]:
 
     It is the mean over all groups, as ranks have equally many.
     """
-    if rollout.images is None or hardware.world_size == 1:
+    if rollout.images is None:
         return {}
     local = pairwise_distance(rollout.images, rollout.groups, hardware.device)
     return {"diversity/pairwise": hardware.all_reduce_sum(local) / hardware.world_size}
 
 
-def _positions(rollout: Rollout) -> dict[int, int]:
-    """The row of each of a rollout's samples, by its global number."""
-    return {number: row for row, number in enumerate(rollout.index.tolist())}
-
-
-def _first_positions(numbers: Tensor) -> Tensor:
-    """Where each distinct number stands first, in the order of the numbers."""
-    order = numbers.argsort(stable=True)
-    ordered = numbers[order]
-    is_first = ordered.new_ones(1, dtype=torch.bool)
-    return order[torch.cat([is_first, ordered[1:] != ordered[:-1]])]
+def _shared(rollout: Rollout, numbers: Tensor) -> tuple[Tensor, Tensor]:
+    """Where the samples stand that are a rollout's and among these numbers: in it, and in them."""
+    position = {number: row for row, number in enumerate(rollout.index.tolist())}
+    found = [(position[n], row) for row, n in enumerate(numbers.tolist()) if n in position]
+    own, rows = torch.tensor(found, dtype=torch.int64).view(-1, 2).unbind(1)
+    return own, rows
 
 
 def _all_names(names: Sequence[str], hardware: Hardware) -> list[str]:
     """The names that any rank has, in the same order on all ranks."""
     return list(dict.fromkeys(hardware.all_gather_strings(names)))
-
-
-def _zero_advantage(samples: Rollout) -> Tensor:
-    """An advantage of 0 for one sample, of the shape that advantages have."""
-    assert samples.advantage is not None
-    return samples.advantage.new_zeros(1, *samples.advantage.shape[1:])

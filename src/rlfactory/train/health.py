@@ -59,7 +59,7 @@ class HealthMonitor(Listener):
         say: Callable[[str], None] | None = None,
     ) -> None:
         self.main, self.given, self.say = main, dict(given), say
-        self._history = [self._select(line) for line in past if FROM.intersection(line)]
+        self._history = [line for line in past if FROM.intersection(line)]
         del self._history[KEPT:-KEPT]
 
     def after_iteration(self, iteration: Iteration) -> None:
@@ -72,7 +72,7 @@ class HealthMonitor(Listener):
 
     def observe(self, done: int, metrics: Values) -> None:
         """Check the metrics after `done` iterations; new warnings are logged and shown."""
-        self._history.append(self._select(metrics))
+        self._history.append(metrics)
         del self._history[KEPT:-KEPT]  # or a long run would look through ever more of them
         for kind, rule in RULES.items():
             if kind not in self.given and (advice := rule(self._history, self.main)):
@@ -84,10 +84,6 @@ class HealthMonitor(Listener):
     def state_dict(self) -> dict[str, str]:
         """The warnings given so far, by kind."""
         return dict(self.given)
-
-    def _select(self, metrics: Values) -> Values:
-        names = (*WATCHED, f"reward/{self.main}/mean", f"reward/{self.main}/std")
-        return {name: metrics[name] for name in names if name in metrics}
 
 
 def exploding_ratio(history: Sequence[Values], main: str) -> str | None:
@@ -217,8 +213,3 @@ RULES: Mapping[str, Rule] = {
     "cut": cut_completions,
     "cut_prompts": cut_prompts,
 }
-WATCHED = (
-    *("ratio/max_dev", "kl/approx", "advantage/zero_groups", "kl/reference"),
-    *("policy/entropy", "diversity/pairwise", "diversity/distinct_2"),
-    *("loss/policy", "eval/loss/mean", "data/cut", "prompts/cut"),
-)

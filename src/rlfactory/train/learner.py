@@ -6,18 +6,16 @@ of one forward and backward pass each.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from rlfactory.algo.base import Loss
+from rlfactory.algo.base import checked_loss
 from rlfactory.algo.ops import old_log_probs, old_token_log_probs
 from rlfactory.batch import Batch, TokenBatch, TrainingItems
 from rlfactory.model.ema import Clock
-from rlfactory.model.lm.shared_prompts import prompts_together
 from rlfactory.model.weight_sets import POLICY
 from rlfactory.regularizer.base import KL
 from rlfactory.rollout import Rollout
@@ -25,9 +23,7 @@ from rlfactory.train.components import (
     Components,
     Metrics,
     ProgressListener,
-    Shares,
     TrainingBudget,
-    learning_rate_factor,
 )
 from rlfactory.train.data_parallel import (
     gather_metrics,
@@ -38,8 +34,7 @@ from rlfactory.train.data_parallel import (
 from rlfactory.train.guards.failure_dump import UpdatePosition, report_first, report_gradient
 from rlfactory.train.guards.update_guard import Guard, NonFiniteReport, UpdateChecks, find_nonfinite
 from rlfactory.train.metrics import MetricAccumulator, check_initial_ratio
-from rlfactory.utils import rng
-from rlfactory.utils.errors import TrainingError
+from rlfactory.train.minibatches import minibatches_of
 from rlfactory.utils.fault_injection import fault_point
 
 UpdateItems = TrainingItems | TokenBatch
@@ -94,12 +89,16 @@ class Learner:
         everyone = global_rollout(rollout)
         self.guard.begin()
         self.without_signal = 0
-        self._set_learning_rate(iteration)
+        for group in components.optimizer.param_groups:
+            peak = group.setdefault("peak_lr", group["lr"])
+            group["lr"] = budget.learning_rate_factor(iteration) * peak
         rollout = self._compute_old_log_probs(rollout, iteration)
         for epoch in range(budget.epochs):
-            if self._reached_target_kl(metrics):
+            kl, target = metrics.latest("kl/approx"), budget.target_kl
+            if kl is not None and target is not None and kl > target:
                 break
-            for number, minibatch in enumerate(self._minibatches(everyone, iteration, epoch)):
+            minibatches = minibatches_of(everyone, budget, components.model, iteration, epoch)
+            for number, minibatch in enumerate(minibatches):
                 if not len(minibatch):  # advantages drop samples without signal
                     self.without_signal += 1
                 else:
@@ -110,7 +109,9 @@ class Learner:
                     if self.sync is not None:
                         self.sync()
         means = metrics.means()
-        self._update_coefficients("iteration", means, everyone)
+        components.regularizer.update_coefficients(
+            "iteration", means, everyone.mean_length, len(everyone)
+        )
         if KL in means and rollout.tokens is not None:
             means["kl/sequence"] = means[KL] * everyone.mean_length
         coefficients = components.regularizer.coefficients
@@ -120,42 +121,31 @@ class Learner:
         means |= self.guard.metrics()
         return means | self._update_weight_sets("iteration", iteration)
 
-    def _minibatches(self, everyone: Rollout, iteration: int, epoch: int) -> Sequence[Tensor]:
-        """The row numbers in `everyone`, the samples of all ranks, of each update of an epoch.
-
-        Texts of like length are neighbours, so that micro-batches have little padding; or those of
-        a prompt, where the model then reads less.
-        """
-        budget, key = self.budget, [iteration, epoch] if epoch else [iteration]
-        minibatches = split_minibatches(
-            budget.shares, everyone.groups, budget.updates_per_iteration, seed=budget.seed, key=key
-        )
-        if everyone.tokens is None:
-            return minibatches
-        tokens = everyone.tokens
-        model: Any = self.components.model  # of texts
-        orders = [longest_first(rows, tokens.total_lengths) for rows in minibatches]
-        if not model.shares_prompts:
-            return orders
-        return [prompts_together(rows, tokens, budget.micro_batch) for rows in orders]
-
     def _compute_old_log_probs(self, rollout: Rollout, iteration: int) -> Rollout:
         """The rollout with the log-likelihoods of its samples by the policy before any update.
 
         Only ratios need them. Where sampling and training use the same weights the first update is
         on-policy, with a ratio of 1 by construction, and an algorithm may skip its samples.
         """
-        algo = self.components.algo
+        algo, hardware = self.components.algo, self.components.hardware
         model: Any = self.components.model  # of images or texts, as the algorithm
         if algo.requires == "forward_process" and not algo.has_surrogate_likelihood:
             return rollout
         minibatches = [
             local_row_numbers(rollout, rows)
-            for rows in self._minibatches(global_rollout(rollout), iteration, 0)
+            for rows in minibatches_of(global_rollout(rollout), self.budget, model, iteration)
             if len(rows)
         ]
-        if not self._needs_old_log_probs(rollout, minibatches):
-            return rollout
+        if algo.requires == "tokens":
+            if not old_token_log_probs.must_recompute_tokens(algo.old_log_probs, model.precision):
+                return rollout
+        elif not algo.has_surrogate_likelihood:
+            differ = old_log_probs.must_recompute(
+                algo, model.precision, rollout, minibatches, self.budget.micro_batch
+            )
+            # ranks may have other numbers of samples, and all take part in the passes
+            if not hardware.any_rank(differ):
+                return rollout
         if self._first_is_on_policy:
             minibatches = minibatches[1:]
 
@@ -168,19 +158,6 @@ class Learner:
                 model, algo.dynamics, rollout, minibatches, divided
             )
         return old_log_probs.with_old_log_probs(algo, model, rollout, minibatches, divided)
-
-    def _needs_old_log_probs(self, rollout: Rollout, minibatches: Sequence[Tensor]) -> bool:
-        """Whether old log-likelihoods are computed, the same on all ranks."""
-        algo, precision = self.components.algo, self.components.model.precision
-        if algo.requires == "tokens":
-            return old_token_log_probs.must_recompute_tokens(algo.old_log_probs, precision)
-        if algo.has_surrogate_likelihood:
-            return True
-        differ = old_log_probs.must_recompute(
-            algo, precision, rollout, minibatches, self.budget.micro_batch
-        )
-        # ranks may have other numbers of samples, and all take part in the passes
-        return self.components.hardware.any_rank(differ)
 
     @property
     def _first_is_on_policy(self) -> bool:
@@ -235,7 +212,9 @@ class Learner:
         self.updates += 1
         for name, decay in self._update_weight_sets("step", position.iteration).items():
             metrics.add(name, decay)
-        self._update_coefficients("step", metrics.latest_of("kl/"), everyone)
+        components.regularizer.update_coefficients(
+            "step", metrics.latest_of("kl/"), everyone.mean_length, len(everyone)
+        )
 
     def _items(self, samples: Rollout, iteration: int) -> UpdateItems | None:
         """The training items of samples; None where this rank has no sample of the minibatch."""
@@ -292,8 +271,7 @@ class Learner:
         That is so where the policy has the weights of all that it is compared with. They may give
         other bits in other micro-batches, or by a GPU's kernels.
         """
-        names = self.components.regularizer.references
-        advantage = samples.advantage
+        names, advantage = self.components.regularizer.references, samples.advantage
         if not names or advantage is None or bool(advantage.any()):
             return False
         weights, hardware = self.components.model.weights, self.components.hardware
@@ -314,7 +292,7 @@ class Learner:
         checks = UpdateChecks()
         total_weight = hardware.all_reduce_sum(0 if batch is None else batch.weight)
         for micro_batch, counts in self.passes(batch, samples, position.iteration):
-            loss = _checked(components.algo.loss(components.model, micro_batch), components.algo)
+            loss = checked_loss(components.algo, components.model, micro_batch)
             penalty, divergences = components.regularizer.penalty(
                 components.model, micro_batch, loss.outputs
             )
@@ -358,32 +336,6 @@ class Learner:
         self.without_signal += norm == 0 or not has_signal
         return norm
 
-    def _reached_target_kl(self, metrics: MetricAccumulator) -> bool:
-        """Whether the last update found the policy further than `target_kl` from its start."""
-        kl, target = metrics.latest("kl/approx"), self.budget.target_kl
-        return kl is not None and target is not None and kl > target
-
-    def _update_coefficients(
-        self, moment: str, metrics: Mapping[str, float], samples: Rollout
-    ) -> None:
-        """Let controllers adapt the penalties' coefficients to the divergences measured."""
-        self.components.regularizer.update_coefficients(
-            moment, metrics, samples.mean_length, len(samples)
-        )
-
-    def _set_learning_rate(self, iteration: int) -> None:
-        budget = self.budget
-        factor = learning_rate_factor(
-            iteration,
-            iterations=budget.iterations,
-            warmup=budget.warmup,
-            final_scale=budget.final_scale,
-            zero_first=budget.zero_first,
-            schedule=budget.schedule,
-        )
-        for group in self.components.optimizer.param_groups:
-            group["lr"] = factor * group.setdefault("peak_lr", group["lr"])
-
     def _update_weight_sets(self, moment: Clock, iteration: int) -> Metrics:
         """Update the averaged weight sets that are due at this moment; returns their decays."""
         decays: Metrics = {}
@@ -396,62 +348,3 @@ class Learner:
                 self.components.model.weights.update(name, decay)
                 decays[f"{name}/decay"] = decay
         return decays
-
-
-def _checked(loss: object, algo: object) -> Loss:
-    """What an algorithm's `loss` returned; TrainingError where it is something else."""
-    if not isinstance(loss, Loss):
-        raise TrainingError(
-            f"{type(algo).__name__}.loss returned a {type(loss).__name__}; it returns a Loss of"
-            " rlfactory.algo.base, Loss(value, outputs, metrics)"
-        )
-    return loss
-
-
-def split_minibatches(
-    kind: Shares, groups: Tensor, updates: int, *, seed: int, key: Sequence[int]
-) -> Sequence[Tensor]:
-    """Split an epoch's samples into minibatches, in random order.
-
-    Args:
-        kind: `random` shuffles all samples; `even` takes equally many samples (up to one) of each
-            group, so that ranks, which own complete groups, have equally much work in each update;
-            `groups` takes whole groups, equally many (up to one), and of neighbouring groups, which
-            a rank owns, equally many too.
-        groups: `[B]`, the group of each sample.
-        updates: the number of minibatches.
-        seed: the seed of the run.
-        key: the rest of the random key: the iteration, and the epoch from the second on.
-
-    Returns:
-        The row numbers of each minibatch; each sample is in one of them.
-    """
-    generator = rng.generator(seed, "order", *key)
-    order = torch.randperm(len(groups), generator=generator)
-    if kind == "random":
-        return order.tensor_split(updates)
-    if kind == "groups":
-        numbers = torch.unique(groups)
-        # of every `updates` neighbours one for each update; at least once, as there may be no group
-        starts = range(0, max(len(numbers), 1), updates)
-        turns = [torch.randperm(updates, generator=generator) for _ in starts]
-        dealt = torch.cat(turns)[torch.searchsorted(numbers, groups)]
-        return [order[dealt[order] == k] for k in range(updates)]
-    by_group = order[groups[order].argsort(stable=True)]
-    # minibatch k takes rows k, k + updates, ... of the samples sorted by group, shuffled again so
-    # that a micro-batch does not hold one group only
-    shuffled = torch.randperm(len(groups), generator=generator)
-    return [by_group[shuffled[shuffled % updates == k]] for k in range(updates)]
-
-
-def longest_first(rows: Tensor, lengths: Tensor) -> Tensor:
-    """The row numbers of a minibatch by falling length, those of equal length in their order.
-
-    A micro-batch is as wide as its longest text, and the gradient of a minibatch does not depend
-    on how it is divided. The widest one comes first: if it fits into memory, all do.
-
-    Args:
-        rows: row numbers.
-        lengths: of all rows, on the CPU.
-    """
-    return rows[lengths[rows].argsort(descending=True, stable=True)]

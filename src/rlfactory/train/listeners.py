@@ -125,33 +125,6 @@ def as_listener(given: Any) -> Listener:
     return given if hasattr(given, "after_iteration") else FunctionListener(given)
 
 
-class Listeners(Listener):
-    """Calls each of its `members` in order."""
-
-    def __init__(self, members: Sequence[Listener] = ()) -> None:
-        self.members = list(members)
-
-    def before_training(self, components: Components, done: int) -> None:
-        for member in self.members:
-            member.before_training(components, done)
-
-    def after_iteration(self, iteration: Iteration) -> None:
-        for member in self.members:
-            member.after_iteration(iteration)
-
-    def after_evaluation(self, done: int, evaluation: Evaluation, metrics: Metrics) -> None:
-        for member in self.members:
-            member.after_evaluation(done, evaluation, metrics)
-
-    def after_preview(self, done: int, samples: GeneratedSamples) -> None:
-        for member in self.members:
-            member.after_preview(done, samples)
-
-    def after_training(self, summary: Summary) -> None:
-        for member in self.members:
-            member.after_training(summary)
-
-
 class MetricsRecorder(Listener):
     """Appends metrics to metrics.jsonl and hands them to the loggers."""
 

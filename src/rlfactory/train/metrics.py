@@ -1,6 +1,7 @@
 """Metrics of an iteration: of samples, scores and updates; samples without a score are dropped."""
 
 import logging
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -13,7 +14,7 @@ from rlfactory.algo.advantage.formulas import group_index, group_std, group_sum,
 from rlfactory.algo.ops.token_surrogate import mismatch_metrics
 from rlfactory.reward.base import Samples
 from rlfactory.reward.repetition import repeated_share
-from rlfactory.rollout import Rollout
+from rlfactory.rollout import GeneratedSamples, Rollout
 from rlfactory.utils.errors import TrainingError
 from rlfactory.utils.pytree import require, to_device
 
@@ -93,10 +94,6 @@ class MetricAccumulator:
     def __contains__(self, name: str) -> bool:
         return name in self._values
 
-    def __len__(self) -> int:
-        """The number of names."""
-        return len(self._values)
-
     def latest(self, name: str) -> float | None:
         """The mean of the newest tensor of a name, None if there is none."""
         return self.latest_of(name).get(name)
@@ -120,19 +117,12 @@ class MetricAccumulator:
 
 def _read(scalars: Mapping[str, Tensor]) -> dict[str, float]:
     """The values of scalar tensors, with one wait for each device that they are on."""
-    by_device: dict[torch.device, list[str]] = defaultdict(list)
-    for name, scalar in scalars.items():
-        by_device[scalar.device].append(name)
-    found = {
-        name: value
-        for names in by_device.values()
-        for name, value in zip(
-            # exact: float64 holds every float32 and float64
-            names,
-            torch.stack([scalars[name].double() for name in names]).tolist(),
-            strict=True,
-        )
-    }
+    found = dict[str, float]()
+    for device in {scalar.device for scalar in scalars.values()}:
+        names = [name for name, scalar in scalars.items() if scalar.device == device]
+        # exact: float64 holds every float32 and float64
+        values = torch.stack([scalars[name].double() for name in names]).tolist()
+        found |= zip(names, values, strict=True)
     return {name: found[name] for name in scalars}
 
 
@@ -242,12 +232,12 @@ def drop_unscored(rollout: Rollout, names: Sequence[str], max_failed: float) -> 
     return rollout if known.all() else rollout[known.nonzero().flatten()]
 
 
-def reward_metrics(rollout: Rollout, device: torch.device | None = None) -> dict[str, float]:
+def reward_metrics(rollout: Rollout) -> dict[str, float]:
     """Of each score the mean, the population standard deviation, its mean within groups, the
-    10 and 90 % quantiles, and the share of samples without it; and how diverse the samples are,
-    compared on `device`.
+    10 and 90 % quantiles, and the share of samples without it; and of texts how diverse and how
+    long they are.
     """
-    metrics = _sample_metrics(rollout, device)
+    metrics = _text_metrics(rollout)
     for name, values in rollout.rewards.items():
         known = torch.isfinite(values)
         metrics |= {
@@ -285,14 +275,9 @@ def zero_variance_groups(rollout: Rollout, names: Sequence[str]) -> dict[str, fl
     return {"advantage/zero_groups": float(counted.float().mean())} if len(counted) else {}
 
 
-def _sample_metrics(rollout: Rollout, device: torch.device | None) -> dict[str, float]:
-    """How diverse the samples are, and how long; nothing where there are neither images nor texts,
-    as in the gathered rollout of several ranks' images.
-    """
-    if rollout.images is None and rollout.texts is None:
+def _text_metrics(rollout: Rollout) -> dict[str, float]:
+    if rollout.texts is None:
         return {}
-    if rollout.images is not None:
-        return {"diversity/pairwise": pairwise_distance(rollout.images, rollout.groups, device)}
     tokens, texts = require(rollout.tokens, "tokens"), require(rollout.texts, "texts")
     return {
         "diversity/distinct_2": distinct(texts, 2),
@@ -309,3 +294,25 @@ def _mean_group_std(values: Tensor, groups: Tensor) -> float:
     # group_std has a value per sample; each group is to count once
     per_group = group_sum(group_std(values, groups), member, len(size)) / size
     return float(per_group.mean())
+
+
+def text_measures(samples: GeneratedSamples) -> dict[str, float]:
+    """What tells that a reward of texts is exploited, by name; empty for images.
+
+    `repetition`: the share of a text's word trigrams that occurred earlier in it, on average.
+    `reference_log_prob`: nats a token, where a reference is kept.
+    """
+    if not samples.texts:
+        return {}
+    measured = {
+        "repetition": fmean(repeated_share(text, 3) for text in samples.texts),
+        "reference_log_prob": mean_per_token(samples.reference_log_prob, samples.lengths),
+    }
+    return {name: value for name, value in measured.items() if not math.isnan(value)}
+
+
+def mean_per_token(values: Tensor | None, lengths: Tensor | None) -> float:
+    """The mean over all tokens of `values` `[N]`, which are sums over responses; NaN without."""
+    if values is None or lengths is None:
+        return float("nan")
+    return float(values.double().sum() / lengths.sum())

@@ -20,13 +20,12 @@ from rlfactory.run.metrics import MetricsLog, read
 from rlfactory.run.progress import Progress
 from rlfactory.run.scores import Scores
 from rlfactory.train.build import Config, build, build_hardware, build_logger, training_budget
-from rlfactory.train.checkpointing.manager import CheckpointManager
 from rlfactory.train.checkpointing.resume_point import (
     ResumePoint,
     find_resume_point,
     rewind_run_folder,
 )
-from rlfactory.train.checkpointing.savepoint import CheckpointSchedule, Savepoint
+from rlfactory.train.checkpointing.savepoint import CheckpointManager, CheckpointSchedule, Savepoint
 from rlfactory.train.components import Metrics, ProgressListener
 from rlfactory.train.evaluation.build import build_evaluator
 from rlfactory.train.evaluation.schedule import EvaluationReporter, EvaluationSchedule
@@ -36,7 +35,6 @@ from rlfactory.train.health import HealthMonitor
 from rlfactory.train.listeners import (
     Iteration,
     Listener,
-    Listeners,
     MetricsRecorder,
     Outcome,
     ProgressDisplay,
@@ -141,7 +139,7 @@ class Session:
         self.savepoint = Savepoint(
             self.trainer, self.manager, self._state, self._snapshot(options["snapshot"])
         )
-        self.listeners = Listeners()
+        self.listeners: list[Listener] = []
         self.checkpointing = CheckpointSchedule(options, self.savepoint, self.hardware)
         self.evaluation = EvaluationSchedule(
             evaluation, self.evaluator, self.savepoint, self.folder, self.listeners
@@ -171,10 +169,9 @@ class Session:
         self.health = HealthMonitor(main, past, given, self.progress.say)
         if self.is_main_process:
             count = self.config["evaluation"]["grid"]
-            self.listeners.members.append(
-                EvaluationReporter(folder, self.evaluator, self.logger, count=count)
-            )
-        self.listeners.members += [
+            reporter = EvaluationReporter(folder, self.evaluator, self.logger, count=count)
+            self.listeners.append(reporter)
+        self.listeners += [
             MetricsRecorder(self.metrics, self.logger, folder),
             ProgressDisplay(self.progress, self.components.reward.main),
             self.health,
@@ -252,12 +249,15 @@ class Session:
             self.folder.set_status(self.stop.status)
         if initial is not None:
             advice = [*self.health.given.values()]
-            self.listeners.after_training(Summary(outcome, self.done, initial, final, advice))
+            summary = Summary(outcome, self.done, initial, final, advice)
+            for listener in self.listeners:
+                listener.after_training(summary)
         return outcome
 
     def _train(self) -> Scores | None:
         """All iterations that are left; the final scores if the run is finished."""
-        self.listeners.before_training(self.components, self.done)
+        for listener in self.listeners:
+            listener.before_training(self.components, self.done)
         if not self._is_finished:
             self.evaluation.evaluate_if_due(self.done)
         self.trainer.run(self._after_iteration, self.done, self._should_stop, self._before_learning)
@@ -267,7 +267,9 @@ class Session:
 
     def _after_iteration(self, iteration: int, metrics: Metrics, rollout: Rollout) -> None:
         self.done = iteration + 1
-        self.listeners.after_iteration(Iteration(self.done, metrics, rollout, self._is_finished))
+        finished = Iteration(self.done, metrics, rollout, self._is_finished)
+        for listener in self.listeners:
+            listener.after_iteration(finished)
 
     @property
     def _is_finished(self) -> bool:

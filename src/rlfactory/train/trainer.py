@@ -191,8 +191,8 @@ class Trainer:
             # advantages compare a sample with others, and statistics are of all samples
             everyone = gather_rollout(local, hardware)
             local = replace(local, all_ranks=GlobalRollout(everyone))
-        metrics = reward_metrics(self._first_round(everyone), hardware.device)
-        metrics |= image_metrics(local, hardware) | resampled
+        metrics = image_metrics(self._first_round(local), hardware)
+        metrics |= reward_metrics(self._first_round(everyone)) | resampled
         if isinstance(components.model, ImageModel):
             metrics |= components.model.prompt_metrics(everyone.prompts)
         normalised = components.reward.normalise(everyone.rewards, everyone.groups)

@@ -1,7 +1,7 @@
 """Operations on rows of nested data: dataclasses, mappings, lists and tensors of equal length."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Self, TypeVar, cast
 
@@ -86,6 +86,19 @@ def concat(nests: Sequence[T]) -> T:
         columns = {f.name: [getattr(nest, f.name) for nest in nests] for f in fields(first)}
         combined = replace(first, **{name: concat(column) for name, column in columns.items()})
     return combined  # type: ignore[no-any-return]
+
+
+def merge_rows(
+    parts: Iterable[tuple[Any, Mapping[str, Tensor]]], count: int, names: Iterable[str] = ()
+) -> dict[str, Tensor]:
+    """Numbers `[count]` by name, of `names` at least, from those of some rows each; NaN for a row
+    that has none of a name.
+    """
+    whole = {name: torch.full((count,), torch.nan) for name in names}
+    for rows, columns in parts:
+        for name, values in columns.items():
+            whole.setdefault(name, torch.full((count,), torch.nan))[rows] = values
+    return whole
 
 
 def require(value: T | None, what: str) -> T:

@@ -131,7 +131,7 @@ def test_what_else_is_in_the_batch_changes_no_likelihood(kind: str, folder: Fold
     for row in range(len(PROMPTS)):
         alone = together.part(slice(row, row + 1))
         torch.testing.assert_close(model.forward(alone)[0], logits[row], **CLOSE)
-        wider = index_rows(together, torch.tensor([row, row])).with_prompt_width(60)
+        wider = index_rows(together, torch.tensor([row, row])).widened(60)
         torch.testing.assert_close(
             model.forward(wider)[0].split([lengths[row]] * 2)[0], logits[row], **CLOSE
         )

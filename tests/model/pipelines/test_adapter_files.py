@@ -15,7 +15,7 @@ from rlfactory.model.pipelines.adapter_files import (
     read_adapters,
     with_all_linear,
 )
-from rlfactory.model.pipelines.safetensors_header import read_header
+from rlfactory.model.pipelines.local_models import read_header
 
 
 def save(path: Path, layers: dict[str, int], metadata: dict[str, str] | None = None) -> Path:

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 from diffusers import DiffusionPipeline
+from tiny_language_models import save_language_model
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlfactory.model.pipelines import shipped
 from rlfactory.model.pipelines.shipped import SHARED, WEIGHTS, zoo_path
@@ -85,3 +87,69 @@ def test_plain_diffusers_loads_and_calls_a_pipeline(name: str) -> None:
     modules = [part for part in pipe.components.values() if isinstance(part, torch.nn.Module)]
     assert {part.dtype for part in modules} == {torch.float32}
     assert pipe("a red circle", num_inference_steps=1).images
+
+
+def of(sha256: str, package: str = "fake_models") -> shipped.Packaged:
+    return shipped.Packaged(package, "a.gguf", sha256, "pip install it")
+
+
+def in_a_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (folder / "fake_models").mkdir(parents=True)
+    (folder / "fake_models" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(folder)
+    file = folder / "fake_models" / "a.gguf"
+    file.write_bytes(b"weights")
+    return file
+
+
+def test_a_missing_package_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(shipped.PACKAGED, "a", of("", "no_such_package"))
+    with pytest.raises(ValueError, match="comes with the package no_such_package; type pip inst"):
+        zoo_path("a")
+
+
+def test_another_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_a_package(tmp_path, monkeypatch)
+    monkeypatch.setitem(shipped.PACKAGED, "a", of("0" * 64))
+    with pytest.raises(ValueError, match="is not the file that is known"):
+        zoo_path("a")
+
+
+@pytest.mark.slow
+def test_it_is_converted_once(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caches: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = in_a_package(tmp_path, monkeypatch)
+    model = save_language_model(tmp_path / "model", "llama")
+    digest = shipped.hashlib.sha256(file.read_bytes()).hexdigest()
+    monkeypatch.setitem(shipped.PACKAGED, "a", of(digest))
+    # any model's path is saved plainly; dequantising is transformers' own
+    convert = f"from rlfactory.model.lm.loading import save_plain; save_plain({str(model)!r}, A)"
+    monkeypatch.setattr(shipped, "CONVERT", f"import sys; A = sys.argv[2]; {convert}")
+    folder = zoo_path("a")
+    assert folder.parent == caches / "rlfactory" / "zoo"
+    assert "is converted, once, into" in capsys.readouterr().err
+    network = AutoModelForCausalLM.from_pretrained(folder)
+    original = AutoModelForCausalLM.from_pretrained(model)
+    assert network.num_parameters() == original.num_parameters()
+    assert AutoTokenizer.from_pretrained(folder).eos_token
+    file.write_bytes(b"other weights")
+    capsys.readouterr()
+    assert zoo_path("a") == folder
+    assert capsys.readouterr().err == ""
+    assert {p.name for p in folder.parent.iterdir()} == {folder.name, f"{folder.name}.lock"}
+
+
+def test_a_failed_conversion_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caches: Path
+) -> None:
+    file = in_a_package(tmp_path, monkeypatch)
+    digest = shipped.hashlib.sha256(file.read_bytes()).hexdigest()
+    monkeypatch.setitem(shipped.PACKAGED, "a", of(digest))
+    monkeypatch.setattr(shipped, "CONVERT", "raise OSError('no room')")
+    with pytest.raises(ValueError, match=r"could not be converted into .*: OSError: no room"):
+        zoo_path("a")
+    assert [p.suffix for p in (caches / "rlfactory" / "zoo").iterdir()] == [".lock"]

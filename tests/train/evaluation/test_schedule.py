@@ -96,7 +96,7 @@ def noting() -> Noting:
 
 @pytest.fixture
 def schedule(tmp_path: Path, noting: Any) -> EvaluationSchedule:
-    return EvaluationSchedule(OPTIONS, noting, noting, RunFolder(tmp_path), noting)
+    return EvaluationSchedule(OPTIONS, noting, noting, RunFolder(tmp_path), [noting])
 
 
 def test_each_is_due_every_so_many_iterations_and_made_once(

@@ -20,11 +20,11 @@ from rlfactory.train.guards.failure_dump import (
     UpdatePosition,
     about,
     named_tensors,
+    report_first,
     report_gradient,
-    report_micro_batch,
     smallest,
 )
-from rlfactory.train.guards.update_guard import NonFiniteReport
+from rlfactory.train.guards.update_guard import CheckedMicroBatch, NonFiniteReport
 
 FOUND = NonFiniteReport(
     iteration=12,
@@ -125,7 +125,7 @@ SAMPLES = Rollout(
     groups=torch.arange(4),
     index=torch.tensor([10, 11, 12, 13]),
 )
-PLACE = UpdatePosition(iteration=4, update=1, micro_batch=1, offset=2)
+PLACE = UpdatePosition(iteration=4, update=1)
 LOSS = Loss(torch.tensor(torch.nan), Outputs(torch.zeros(2, 1)), {})
 METRICS = {"loss/policy": torch.tensor([0.5, torch.nan])}
 
@@ -134,9 +134,9 @@ def test_items_of_pictures_know_their_sample() -> None:
     zeros = torch.zeros(2)
     samples = torch.tensor([1, 3])
     chunk = Batch(zeros, zeros, zeros, Condition({"c": zeros}), zeros, sample=samples)
-    found = report_micro_batch(
-        {"log-ratios": torch.tensor([False, True])}, chunk, LOSS, METRICS, SAMPLES, PLACE
-    )
+    masks = {"log-ratios": torch.tensor([False, True])}
+    checked = CheckedMicroBatch(1, masks, LOSS, METRICS)
+    found = report_first(checked, [chunk, chunk, chunk], SAMPLES, PLACE)
     assert (found.iteration, found.update, found.micro_batch) == (5, 2, 2)
     assert found.prompts == ["b", "d"]
     assert found.samples == [11, 13]
@@ -153,7 +153,7 @@ def test_texts_follow_one_another() -> None:
     zeros = torch.zeros(2, 1)
     tokens = Tokens(ids, mask, ids, mask, mask[:, 0], zeros, zeros)
     chunk = TokenBatch(tokens, zeros, zeros)
-    found = report_micro_batch({}, chunk, LOSS, METRICS, SAMPLES, PLACE)
+    found = report_first(CheckedMicroBatch(1, {}, LOSS, METRICS), [chunk] * 2, SAMPLES, PLACE)
     assert found.prompts == ["c", "d"]
     assert found.samples == [12, 13]
     assert found.suspects == ["d"]

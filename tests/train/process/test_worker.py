@@ -21,7 +21,7 @@ from rlfactory.model.pipelines.local_models import zoo_path
 from rlfactory.reward.jpeg import Compressibility
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.train import session as session_module
-from rlfactory.train.checkpointing import manager
+from rlfactory.train.checkpointing import savepoint
 from rlfactory.train.process import worker
 from rlfactory.train.process.signals import Stop
 from rlfactory.train.process.worker import requeue
@@ -178,7 +178,7 @@ def test_a_full_disk_is_said_before_anything_is_written(
     def full(path: Path, needed: int) -> None:
         raise RunFolderError(f"{path} has 1 kB free, and {needed} bytes are needed")
 
-    monkeypatch.setattr(manager, "enough_space", full)
+    monkeypatch.setattr(savepoint, "enough_space", full)
     assert train(tmp_path / "run", "iterations=1") == 1
     assert "are needed" in capsys.readouterr().err
     assert list(RunFolder(tmp_path / "run").checkpoints.iterdir()) == []

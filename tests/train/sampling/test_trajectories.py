@@ -15,11 +15,11 @@ from rlfactory.dynamics.schedule import compress_tail, uniform_sigmas
 from rlfactory.model.base import ImageModel
 from rlfactory.train.sampling.trajectories import (
     RolloutSpec,
+    integrate,
     integrate_ode,
     integrate_with_solver,
     sample_branched,
     sample_branched_per_step,
-    sample_stochastic,
     sample_with_transitions,
 )
 from rlfactory.utils.pytree import index_rows
@@ -122,7 +122,7 @@ def test_wandering_is_a_walk_of_which_nothing_is_kept(linear: MakeModel, decode:
     walked, _ = sample_with_transitions(
         model, condition, x, times, RolloutSpec(dance, range(4), noise)
     )
-    assert torch.equal(sample_stochastic(model, condition, x, times, dance, noise), walked)
+    assert torch.equal(integrate(model, condition, x, times, dance, noise), walked)
 
 
 def test_the_tail_may_be_shortened_by_a_better_solver(linear: MakeModel) -> None:

@@ -17,8 +17,7 @@ from rlfactory.config.prompt_data import folder_of_prompts
 from rlfactory.config.words import typed_value
 from rlfactory.model.pipelines.local_models import image_size, is_offline
 from rlfactory.prompts.ops.chat import COMPLETION, MESSAGES, reply_text
-from rlfactory.prompts.ops.geneval_metadata import OBJECTS, metadata_problem
-from rlfactory.prompts.ops.quoted_words import quotation_problem
+from rlfactory.prompts.ops.prompt_features import OBJECTS, metadata_problem, quotation_problem
 from rlfactory.prompts.ops.row_forms import UNPAIRED, is_missing, is_unpaired
 
 

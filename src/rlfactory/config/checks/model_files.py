@@ -16,7 +16,7 @@ from rlfactory.config.named_models import (
 )
 from rlfactory.config.problems import Problem
 from rlfactory.config.words import typed_value
-from rlfactory.model.lm.model_folder import GGUF, language_fault
+from rlfactory.model.lm.trainable import GGUF, language_fault
 from rlfactory.model.pipelines.adapter_files import (
     AdapterFileError,
     conversion,
@@ -37,13 +37,13 @@ from rlfactory.model.pipelines.local_models import (
     sizes_of,
     takes_guidance,
 )
-from rlfactory.model.pipelines.packaged import PACKAGED, packaged_folder
 from rlfactory.model.pipelines.pipeline_parts import pipeline_fault
 from rlfactory.model.pipelines.scheduler_config import (
     flow_scheduler_fault,
     noise_scheduler_fault,
     scheduler_of,
 )
+from rlfactory.model.pipelines.shipped import PACKAGED, packaged_folder
 from rlfactory.utils.live_objects import is_reference
 
 

@@ -18,8 +18,7 @@ from typing import Any
 
 from rlfactory.config.schema.static_names import module_file
 from rlfactory.model.pipelines.adapter_files import count_targets
-from rlfactory.model.pipelines.local_models import folder_of
-from rlfactory.model.pipelines.safetensors_header import read_header
+from rlfactory.model.pipelines.local_models import folder_of, read_header
 from rlfactory.utils.live_objects import is_reference, resolve
 from rlfactory.utils.types import LoraTargets
 

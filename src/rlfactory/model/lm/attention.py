@@ -1,14 +1,19 @@
-"""Attention masks and recomputed layers of transformers' language models."""
+"""Passes of transformers' language models: masks, a preallocated KV cache, recomputed layers."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import DynamicCache, PretrainedConfig
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from rlfactory.model.lm.generate import positions_of
+from rlfactory.model.lm.shared_prompts import Shared, shared_prompts
+from rlfactory.rollout import Tokens
 from rlfactory.utils.errors import ModelError
+from rlfactory.utils.pytree import to_device
 
 
 def attention_mask(mask: Tensor, queries: int, *, by_layers: bool) -> Tensor:
@@ -42,6 +47,95 @@ def masks_by_layers(config: PretrainedConfig) -> bool:
     return config._attn_implementation != "sdpa" or not is_plain
 
 
+def hidden_states(
+    network: Any,
+    ids: Tensor,
+    mask: Tensor | None = None,
+    positions: Tensor | None = None,
+    cache: DynamicCache | None = None,
+) -> Tensor:
+    """Final states `[B, L, d]` after each of the tokens `ids` `[B, L]`.
+
+    Args:
+        cache: keys and values of the tokens before, which is extended.
+    """
+    states: Tensor = network.base_model(
+        input_ids=ids,
+        attention_mask=mask,
+        position_ids=positions,
+        past_key_values=cache,
+        use_cache=cache is not None,
+    ).last_hidden_state
+    return states
+
+
+def response_states(
+    network: Callable[..., Tensor],
+    tokens: Tokens,
+    config: PretrainedConfig,
+    *,
+    by_layers: bool,
+    shares_prompts: bool,
+) -> Tensor:
+    """Of what a network computes for each token, the part `[B, G, ...]` before responses.
+
+    Args:
+        network: called with ids, mask, positions and perhaps a cache.
+        config: the network's.
+        by_layers: see `masks_by_layers`.
+        shares_prompts: whether equal prompts are read once, where that saves enough.
+    """
+    width, length = tokens.prompt.shape[1], tokens.mask.shape[1]
+    if shares_prompts and len(tokens.mask) > 1:
+        shared = shared_prompts(tokens.prompt_keys, width, length)
+        if shared is not None:
+            return _states_after_shared(
+                network, tokens, shared, DynamicCache(config=config), by_layers
+            )
+    # no token follows the last one, so it is not read
+    ids = torch.cat([tokens.prompt, tokens.response[:, :-1]], dim=1)
+    mask = torch.cat([tokens.prompt_mask, tokens.mask[:, :-1]], dim=1)
+    return network(ids, *_left_padding(tokens, mask, by_layers))[:, width - 1 :]
+
+
+def _left_padding(
+    tokens: Tokens, mask: Tensor, by_layers: bool
+) -> tuple[Tensor | None, Tensor | None]:
+    """The attention mask and positions of whole rows of which `mask` marks real tokens.
+
+    Causal attention never sees the padding on the right. That on the left needs a mask, with which
+    torch has no flash attention; without any, both are None.
+    """
+    if not tokens.prompts_are_padded:
+        return None, None
+    return attention_mask(mask, mask.shape[1], by_layers=by_layers), positions_of(mask)
+
+
+def _states_after_shared(
+    network: Callable[..., Tensor],
+    tokens: Tokens,
+    shared: Shared,
+    cache: DynamicCache,
+    by_layers: bool,
+) -> Tensor:
+    """The same, by a pass over distinct prompts and one over responses, which continues it.
+
+    The gradient of a prompt's keys and values is the sum over its responses.
+    """
+    first, number = (to_device(rows, tokens.prompt.device) for rows in shared)
+    prompt, width = tokens.prompt[first], tokens.prompt.shape[1]
+    padding = _left_padding(tokens, tokens.prompt_mask[first], by_layers)
+    before = network(prompt, *padding, cache)[:, -1:][number]
+    if tokens.mask.shape[1] == 1:
+        return before
+    # by indexing, whose backward pass adds up in one order also on CUDA
+    cache.batch_select_indices(number)
+    mask = torch.cat([tokens.prompt_mask, tokens.mask[:, :-1]], dim=1)
+    ids, positions = tokens.response[:, :-1], positions_of(mask)[:, width:]
+    attention = attention_mask(mask, ids.shape[1], by_layers=by_layers)
+    return torch.cat([before, network(ids, attention, positions, cache)], dim=1)
+
+
 class RecomputedLayers:
     """Gradient checkpointing by transformers: the backward pass computes each layer again.
 
@@ -69,3 +163,74 @@ class RecomputedLayers:
         """
         for layer in self._layers:
             layer.training = torch.is_grad_enabled()
+
+
+class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]
+    """Keys and values `[B, H, t, d]` of one layer: the first `t` positions of buffers of `length`.
+
+    transformers' own layer concatenates, which copies the whole cache at every step.
+    """
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.length = length
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Allocate the buffers, once the shapes are known."""
+        self.dtype, self.device = key_states.dtype, key_states.device
+        self._buffers = tuple(
+            states.new_empty(*states.shape[:2], self.length, states.shape[3])
+            for states in (key_states, value_states)
+        )
+        self.keys, self.values = (buffer[:, :, :0] for buffer in self._buffers)
+        self.is_initialized = True
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Append `[B, H, n, d]`; returns all keys and values so far, as views of the buffers."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        begin = self.keys.shape[2]
+        end = begin + key_states.shape[2]
+        for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
+            buffer[:, :, begin:end] = states
+        self.keys, self.values = (buffer[:, :, :end] for buffer in self._buffers)
+        return self.keys, self.values
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep the rows `indices` `[b]`, at the front of the same buffers if these have as many."""
+        end, count = self.keys.shape[2], len(indices)
+        buffers = []
+        for buffer in self._buffers:
+            rows = buffer[indices, :, :end]
+            if count > len(buffer):
+                buffer = buffer.new_empty(count, *buffer.shape[1:])
+            buffer[:count, :, :end] = rows
+            buffers.append(buffer[:count])
+        self._buffers = tuple(buffers)
+        self.keys, self.values = (buffer[:, :, :end] for buffer in self._buffers)
+
+
+def keep_rows(cache: DynamicCache, rows: Tensor) -> None:
+    """Reduce or extend a cache to some of its rows `[b]`, recurrent states included."""
+    for layer in cache.layers:
+        # transformers selects rows of keys and values alone, and reorders those of all states
+        is_recurrent = hasattr(layer, "recurrent_states")
+        (layer.reorder_cache if is_recurrent else layer.batch_select_indices)(rows)
+
+
+def can_continue(config: PretrainedConfig) -> bool:
+    """Whether a network's whole state is keys and values, through which gradients flow."""
+    kinds = (DynamicLayer, DynamicSlidingWindowLayer)
+    return all(type(layer) in kinds for layer in DynamicCache(config=config).layers)
+
+
+def preallocated_cache(config: PretrainedConfig, length: int) -> DynamicCache:
+    """A cache for `length` tokens; sliding-window layers, which drop old tokens, are kept."""
+    cache = DynamicCache(config=config)
+    cache.layers = [
+        PreallocatedLayer(length) if type(layer) is DynamicLayer else layer
+        for layer in cache.layers
+    ]
+    return cache

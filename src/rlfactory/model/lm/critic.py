@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, DynamicCache, PreTrainedModel
 
-from rlfactory.model.export_state import with_prefix, with_values
+from rlfactory.model.base import with_prefix, with_values
 from rlfactory.model.lm.loading import (
     disable_dropout,
     fuse_activations,

@@ -9,7 +9,7 @@ from torch.nn import functional
 from transformers import DynamicCache, GPT2LMHeadModel, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from rlfactory.model.lm.kv_cache import PreallocatedLayer
+from rlfactory.model.lm.attention import PreallocatedLayer
 
 
 class GPT2Step:

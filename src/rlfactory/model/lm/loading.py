@@ -22,8 +22,7 @@ from transformers.activations import NewGELUActivation
 from transformers.utils import GENERATION_CONFIG_NAME
 
 from rlfactory.model.lm.logits import require_known_logits
-from rlfactory.model.lm.model_folder import gguf_of
-from rlfactory.model.lm.trainable import is_lora, unwrapped
+from rlfactory.model.lm.trainable import gguf_of, is_lora, unwrapped
 from rlfactory.model.pipelines.hub import explained, no_bars
 from rlfactory.model.pipelines.local_models import resolve
 from rlfactory.model.pipelines.pipeline_parts import part_variant

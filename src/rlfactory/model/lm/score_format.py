@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import DynamicCache
+
+from rlfactory.model.lm.attention import hidden_states
 
 KEY = "rlfactory_score"
 """The key of a reward model's config.json that holds its `ScoreFormat`."""
@@ -47,26 +48,11 @@ def has_state_scores(network: nn.Module) -> bool:
     return isinstance(getattr(network, "score", None), nn.Linear)
 
 
-def state_scores(
-    network: Any,
-    ids: Tensor,
-    mask: Tensor | None = None,
-    positions: Tensor | None = None,
-    cache: DynamicCache | None = None,
-) -> Tensor:
-    """Scores `[B, L, labels]` of the states after each of the tokens `ids` `[B, L]`.
-
-    Args:
-        cache: keys and values of the tokens before, which is extended.
+def state_scores(network: Any, ids: Tensor, mask: Tensor | None = None, *rest: Any) -> Tensor:
+    """Scores `[B, L, labels]` of the states after each of the tokens `ids` `[B, L]`; positions and
+    a cache as for `hidden_states`.
     """
-    hidden = network.base_model(
-        input_ids=ids,
-        attention_mask=mask,
-        position_ids=positions,
-        past_key_values=cache,
-        use_cache=cache is not None,
-    ).last_hidden_state
-    scores: Tensor = network.score(hidden)
+    scores: Tensor = network.score(hidden_states(network, ids, mask, *rest))
     return scores
 
 

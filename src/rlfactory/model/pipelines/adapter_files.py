@@ -11,8 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rlfactory.model.pipelines.local_models import read_json
-from rlfactory.model.pipelines.safetensors_header import read_header
+from rlfactory.model.pipelines.local_models import read_header, read_json
 from rlfactory.utils.types import LoraTargets
 
 FILES = ("adapter_model.safetensors", "pytorch_lora_weights.safetensors")

@@ -135,16 +135,6 @@ def copy_network(network: nn.Module, dtype: torch.dtype) -> nn.Module:
     return copy.deepcopy(network).to("cpu", dtype)
 
 
-def component_classes(pipe: Any) -> dict[str, tuple[str | None, str | None]]:
-    """Library and class of each component by name, as in `model_index.json`."""
-    return {
-        name: (type(part).__module__.partition(".")[0], type(part).__name__)
-        if part is not None
-        else (None, None)
-        for name, part in pipe.components.items()
-    }
-
-
 def load_frozen(
     kind: type[DiffusionPipeline],
     path: str,

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory.model.pipelines.families import FAMILIES
-from rlfactory.model.pipelines.safetensors_header import METADATA, read_header
 from rlfactory.model.pipelines.shipped import zoo_path
+from rlfactory.utils.data_files import parse_json, require_file
 
 ZOO_PREFIX = "zoo:"
 WEIGHTS = (
@@ -196,3 +196,40 @@ def nearest_sizes(size: int, unit: int, largest: int | None = None) -> list[int]
 def takes_guidance(network: Part) -> bool | None:
     """Whether a Flux network has guidance as an input; None if it is not known."""
     return bool(network.get("guidance_embeds", False)) if network else None
+
+
+LARGEST_HEADER = 100_000_000
+"""Bytes, the limit of the format."""
+
+
+METADATA = "__metadata__"
+
+
+def _is_entry(value: Any) -> bool:
+    """Whether a value is what a header says of a tensor."""
+    if not isinstance(value, dict) or value.keys() != {"dtype", "shape", "data_offsets"}:
+        return False
+    numbers = value["shape"], value["data_offsets"]
+    are_lists = all(type(given) is list for given in numbers)
+    kinds = {*map(type, [*numbers[0], *numbers[1]])} if are_lists else {None}
+    return kinds <= {int} and type(value["dtype"]) is str
+
+
+def read_header(file: Path) -> dict[str, Any]:
+    """Dtype and shape of each tensor by its name, and `__metadata__`: 8 bytes of length, then JSON.
+
+    Raises:
+        ValueError: it is no safetensors file.
+        OSError: it can't be read.
+        struct.error: it is shorter than 8 bytes.
+    """
+    require_file(file)
+    with file.open("rb") as stream:
+        (length,) = struct.unpack("<Q", stream.read(8))
+        if length > LARGEST_HEADER:
+            raise ValueError(f"{file} is no safetensors file")
+        header: dict[str, Any] = parse_json(stream.read(length).decode(), file)
+    for name, entry in header.items():
+        if name != METADATA and not _is_entry(entry):
+            raise ValueError(f"{file} is no safetensors file: its {name} is {entry!r:.60}")
+    return header

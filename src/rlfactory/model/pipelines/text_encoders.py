@@ -27,7 +27,6 @@ from rlfactory.model.pipelines.embedding_cache import (
 )
 from rlfactory.model.pipelines.hub import no_bars
 from rlfactory.model.pipelines.loading import (
-    component_classes,
     copy_network,
     load_frozen,
     pipeline_folder,
@@ -119,7 +118,7 @@ class TextEncoders:
             self.folder = pipeline_folder(kind, path)
             index = read_json(self.folder / PIPELINE_INDEX)
         else:  # nothing on the disk tells its embeddings from another's
-            index, cache = component_classes(self.live), replace(cache, folder=None)
+            index, cache = dict(self.live.config), replace(cache, folder=None)
         absent = [] if self.live is not None else left_out(self.folder)
         there = [name for name, kind in index.items() if name not in absent and kind]
         parts = [name for name in there if name.startswith((ENCODER, TOKENIZER))]

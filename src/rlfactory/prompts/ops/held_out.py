@@ -1,4 +1,4 @@
-"""The split of a list of prompts into those to train on and those held out for evaluation."""
+"""The split of prompts into those to train on and those held out for evaluation."""
 
 import unicodedata
 from collections.abc import Hashable, Iterable
@@ -38,3 +38,8 @@ def held_out_texts(texts: Iterable[str], share: float) -> frozenset[str]:
     count = held_out_count(len(same), share)
     lowest = sorted(same.values(), key=lambda t: min(sha256(s.encode()).digest() for s in t))
     return frozenset(chain.from_iterable(lowest[:count]))
+
+
+def is_held_out(text: str) -> bool:
+    """Whether a text is in the quarter that is held out from training, by its SHA-256 hash."""
+    return sha256(text.encode()).digest()[0] % 4 == 0

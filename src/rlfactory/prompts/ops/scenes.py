@@ -4,7 +4,6 @@ A `Scene` states what an image must show: `caption` puts it into words, `require
 GenEval's metadata, and `arrange` into one of many images, 64 by 64 pixels.
 """
 
-import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -118,11 +117,6 @@ def requirements(scene: Scene) -> dict[str, Any]:
         include[1]["position"] = [scene.relation, 0]
     exclude = [{"class": clause.shape, "count": clause.count + 1} for clause in scene.clauses]
     return {"tag": scene.category, "include": include, "exclude": exclude}
-
-
-def is_held_out(text: str) -> bool:
-    """Whether a text is in the quarter that is held out from training, by its SHA-256 hash."""
-    return hashlib.sha256(text.encode()).digest()[0] % 4 == 0
 
 
 def vocabulary() -> list[str]:

@@ -1,8 +1,10 @@
 """Pretrained weights of reward models: from the hub, a folder or a single file."""
 
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, Literal, TypeVar
@@ -12,11 +14,11 @@ from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedConfig
 from transformers.utils import logging as transformers_log
 
-from rlfactory.model.pipelines.hub import explained, unreachable
+from rlfactory.model.pipelines.hub import explained, no_bars, unreachable
 from rlfactory.reward.base import RewardError
 from rlfactory.utils.errors import ModelError
 
@@ -41,18 +43,15 @@ def loading(key: str, path: str, kind: str) -> Iterator[Callable[[str], str]]:
     Yields a function from a hub id or folder to what `from_pretrained` takes, as `explained` has
     it.
     """
-    had_bars, level = transformers_log.is_progress_bar_enabled(), transformers_log.get_verbosity()
-    transformers_log.disable_progress_bar()
+    level = transformers_log.get_verbosity()
     transformers_log.set_verbosity_error()
     try:
-        with explained(path, kind, key=key) as locate:
+        with no_bars(), explained(path, kind, key=key) as locate:
             yield locate
     except ModelError as error:
         raise RewardError(str(error)) from error
     finally:
         transformers_log.set_verbosity(level)
-        if had_bars:
-            transformers_log.enable_progress_bar()
 
 
 def load_full_model(
@@ -194,3 +193,15 @@ def require_shapes(
         raise RewardError(
             f"{key}={path} is no {what}: {faults[0]}{more}; type {key}=FILE for one that is"
         )
+
+
+INNER = (1024, 128, 64, 16, 1)
+"""Widths of the heads that rate images in published files."""
+# positions in the published nn.Sequential; those between are dropouts, left out for inference
+_NAMES = ("0", "2", "4", "6", "7")
+
+
+def rating_layers(width: int) -> nn.Sequential:
+    """Embeddings `[B, width]` to ratings `[B, 1]`; layers are named as in the published files."""
+    sizes = zip(_NAMES, pairwise((width, *INNER)), strict=True)
+    return nn.Sequential(OrderedDict((name, nn.Linear(*size)) for name, size in sizes))

@@ -129,7 +129,7 @@ def checkpoint_bytes(
     moment_size = sum((p if sharding is None else sharding.local(p)).nbytes for p in parts)
     if sharding is None:
         return size + size // len(sets) + moment_size
-    return sharding.processes * (size + moment_size)
+    return sharding.shard_size * (size + moment_size)
 
 
 def _write_full(

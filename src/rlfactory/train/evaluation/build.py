@@ -12,8 +12,7 @@ from rlfactory.prompts.base import Prompt, PromptError, Prompts
 from rlfactory.prompts.ops.pictured import PicturedText, mismatch, size_problem
 from rlfactory.reward.base import Reward
 from rlfactory.train.components import Components, ProgressListener
-from rlfactory.train.evaluation.evaluator import Evaluator
-from rlfactory.train.evaluation.held_out_loss import GivenEvaluation
+from rlfactory.train.evaluation.evaluator import Evaluator, GivenEvaluation
 
 Config = Mapping[str, Any]
 log = logging.getLogger(__name__)

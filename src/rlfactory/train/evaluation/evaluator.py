@@ -1,13 +1,15 @@
 """Evaluates a weight set: evaluation prompts and random numbers that are the same every time."""
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from rlfactory.algo.ops.preference import PAIR
+from rlfactory.batch import TokenBatch
 from rlfactory.hardware.base import Hardware
 from rlfactory.hardware.local import Local
 from rlfactory.model.base import ImageModel
@@ -15,13 +17,11 @@ from rlfactory.model.text_base import TextModel
 from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.reward.base import Reward, Samples, directions, score_checked
 from rlfactory.reward.combine import merge_directions, merge_scores
-from rlfactory.reward.repetition import repeated_share
 from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.scores import Scores
-from rlfactory.train.components import ProgressListener
+from rlfactory.train.components import Components, ProgressListener
 from rlfactory.train.data_parallel import Shard, local_rows
-from rlfactory.train.evaluation.held_out_loss import GivenEvaluation
-from rlfactory.train.metrics import diversity, require_scored
+from rlfactory.train.metrics import diversity, mean_per_token, require_scored, text_measures
 from rlfactory.train.sampling.base import Sampler
 from rlfactory.train.scoring.async_scorer import Scorer
 from rlfactory.utils.pytree import index_rows
@@ -72,7 +72,7 @@ class Evaluator:
     max_failed: float = 1.0
     separate: bool = False
     noises: int = 1
-    given: GivenEvaluation | None = None
+    given: "GivenEvaluation | None" = None
     hardware: Hardware = SINGLE_PROCESS
     sets: "Mapping[str, Evaluator]" = field(default_factory=dict)
 
@@ -143,8 +143,8 @@ class Evaluator:
             scores = shard.all_gather_scores(pending.scores())
         for name in self._rewards_in(scores):
             require_scored(scores, [name], self.max_failed)
-        samples = shard.all_gather_any(local)
-        several = repeated_shard.all_gather_any(local_repeated)
+        samples = shard.all_gather(local)
+        several = repeated_shard.all_gather(local_repeated)
         spread = diversity(several.images, several.texts, repeated_groups, self.hardware.device)
         return samples, scores, spread
 
@@ -154,7 +154,7 @@ class Evaluator:
         shard = self._shard(torch.arange(len(prompts)))
         with self.model.weights(weights):
             local = self.draw(prompts, "evaluation", shard.rows)
-        return shard.all_gather_any(local)
+        return shard.all_gather(local)
 
     def draw(
         self, prompts: Sequence[Prompt], stream: str, rows: Tensor | None = None
@@ -218,7 +218,7 @@ class Evaluator:
             values={name: values.double().numpy() for name, values in scores.items()},
             categories=tags if len(tags) == len(prompts) else None,
             diversity=spread,
-            kl=_per_token(samples.kl, samples.lengths),
+            kl=mean_per_token(samples.kl, samples.lengths),
             texts=text_measures(samples),
             better=self._directions(scores),
             separate=self.separate,
@@ -235,38 +235,13 @@ class Evaluator:
         return {name: better for name, better in known.items() if name in scores}
 
 
-def text_measures(samples: GeneratedSamples) -> dict[str, float]:
-    """What tells that a reward of texts is exploited, by name; empty for images.
+def evaluation_metrics(evaluation: Evaluation, place: str = "eval") -> dict[str, float]:
+    """The metrics of the run's own prompts, `eval/...`, and of each set, `eval/<set>/...`.
 
-    `repetition`: the share of a text's word trigrams that occurred earlier in it, on average.
-    `reference_log_prob`: nats a token, where a reference is kept.
+    They are `<score>/mean`, `<score>/<category>`, `diversity`; of texts also `kl`,
+    `text/<measure>`.
     """
-    if not samples.texts:
-        return {}
-    measured = {
-        "repetition": fmean(repeated_share(text, 3) for text in samples.texts),
-        "reference_log_prob": _per_token(samples.reference_log_prob, samples.lengths),
-    }
-    return {name: value for name, value in measured.items() if not np.isnan(value)}
-
-
-def _per_token(values: Tensor | None, lengths: Tensor | None) -> float:
-    """The mean over all tokens of `values` `[N]`, which are sums over responses; NaN without."""
-    if values is None or lengths is None:
-        return float("nan")
-    return float(values.double().sum() / lengths.sum())
-
-
-def evaluation_metrics(evaluation: Evaluation) -> dict[str, float]:
-    """The metrics of the run's own prompts, `eval/...`, and of each set, `eval/<set>/...`."""
-    metrics = _metrics(evaluation.scores, "eval")
-    for name, of_set in evaluation.sets.items():
-        metrics |= _metrics(of_set.scores, f"eval/{name}")
-    return metrics
-
-
-def _metrics(scores: Scores, place: str) -> dict[str, float]:
-    """`<score>/mean`, `<score>/<category>`, `diversity`; of texts also `kl`, `text/<measure>`."""
+    scores = evaluation.scores
     metrics = {f"{place}/{name}/mean": mean for name, mean in scores.means().items()}
     for name, values in scores.values.items():
         for category, mask in scores.category_masks().items():
@@ -274,4 +249,84 @@ def _metrics(scores: Scores, place: str) -> dict[str, float]:
     if not np.isnan(scores.diversity) or scores.texts:
         metrics[f"{place}/diversity"] = scores.diversity
     metrics |= {f"{place}/text/{name}": value for name, value in scores.texts.items()}
-    return metrics if np.isnan(scores.kl) else metrics | {f"{place}/kl": scores.kl}
+    if not np.isnan(scores.kl):
+        metrics[f"{place}/kl"] = scores.kl
+    for name, of_set in evaluation.sets.items():
+        metrics |= evaluation_metrics(of_set, f"{place}/{name}")
+    return metrics
+
+
+TOKENS = "tokens"
+
+
+@dataclass(frozen=True)
+class GivenEvaluation:
+    """Computes `Algorithm.data_scores` of rows of the data.
+
+    Attributes:
+        components: the live objects.
+        seed: keys the noise that the loss of images is computed at.
+        micro_batch: the items in one pass.
+    """
+
+    components: Components
+    seed: int
+    micro_batch: int
+
+    @property
+    def better(self) -> dict[str, str]:
+        """Whether higher or lower is better of each score."""
+        return {name: better for name, (_, better) in self.components.algo.data_scores.items()}
+
+    @property
+    def size(self) -> int:
+        """The samples that a row gives."""
+        return PAIR if self.components.algo.learns_from_pairs else 1
+
+    def measure(self, prompts: Sequence[Prompt], rows: Tensor | None) -> dict[str, Tensor]:
+        """Each score of the `rows` of this rank, `[n]`, or its sum over tokens, with their number.
+
+        Args:
+            prompts: all rows of the data.
+            rows: the numbers of this rank's; None: all.
+        """
+        algo, model = self.components.algo, self.components.model
+        groups = torch.arange(len(prompts)).repeat_interleave(self.size)
+        own = torch.arange(len(prompts)) if rows is None else rows
+        index = (own[:, None] * self.size + torch.arange(self.size)).flatten()
+        rollout = self.components.sampler.rollout(
+            prompts, groups, seed=self.seed, iteration=0, rows=index
+        )
+        rollout = algo.normalise_update(algo.compute_advantages(rollout, ""))
+        items = algo.training_items(rollout, model, seed=self.seed, iteration=0)
+        found: dict[str, list[Tensor]] = defaultdict(list)
+        batches = self.components.hardware.pad_micro_batches(
+            items.split(self.micro_batch), lambda: next(items.split(self.micro_batch))
+        )
+        for batch, counts in batches:
+            with torch.no_grad():
+                metrics = algo.loss(model, batch).metrics
+            if not counts:
+                continue
+            measured = {name: metrics[key].float() for name, (key, _) in algo.data_scores.items()}
+            # one value a token, or one a row: a pair has at least two tokens
+            if isinstance(batch, TokenBatch) and all(
+                len(values) == batch.tokens.count for values in measured.values()
+            ):
+                tokens = batch.tokens
+                measured = {name: tokens.pad(v).sum(1) for name, v in measured.items()}
+                measured[TOKENS] = tokens.response_lengths.float()
+            for name, values in measured.items():
+                found[name].append(values.cpu())
+        # of an image there is a value for each of its times
+        return {name: torch.cat(v).view(len(own), -1).mean(1) for name, v in found.items()}
+
+    @staticmethod
+    def finish(measured: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The scores `[N]` of all rows; their mean is that of the loss, over tokens where it is.
+
+        Such a row's score is its sum over tokens, divided by the mean number of tokens of a row.
+        """
+        counts = measured.get(TOKENS)
+        scale = 1.0 if counts is None else 1.0 / counts.double().mean()
+        return {name: values * scale for name, values in measured.items() if name != TOKENS}

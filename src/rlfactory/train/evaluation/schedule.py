@@ -1,6 +1,6 @@
 """Decides when an evaluation or a preview is due, runs it, and writes its results."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +148,7 @@ class EvaluationSchedule(Listener):
         evaluator: Evaluator,
         savepoint: Savepoint,
         folder: RunFolder,
-        listeners: Listener,
+        listeners: Sequence[Listener],
     ) -> None:
         self.weights: str = options["weights"]
         self.every, self.preview_every = options["every"], options["preview_every"]
@@ -168,7 +168,8 @@ class EvaluationSchedule(Listener):
             self.evaluate(done)
         elif self.evaluator.draws and is_due(done, self.preview_every):
             samples = self.evaluator.preview(self.weights, STRIP_PROMPTS)
-            self.listeners.after_preview(done, samples)
+            for listener in self.listeners:
+                listener.after_preview(done, samples)
         self.last_evaluated = done
         self.savepoint.mark()
 
@@ -176,7 +177,9 @@ class EvaluationSchedule(Listener):
         """Evaluate the current weights."""
         evaluation = self.evaluator(self.weights)
         self.last_evaluated = done
-        self.listeners.after_evaluation(done, evaluation, evaluation_metrics(evaluation))
+        metrics = evaluation_metrics(evaluation)
+        for listener in self.listeners:
+            listener.after_evaluation(done, evaluation, metrics)
         self.savepoint.mark()
         return evaluation.scores
 

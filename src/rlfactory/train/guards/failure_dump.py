@@ -6,7 +6,8 @@ import math
 import os
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from rlfactory.algo.base import Loss
 from rlfactory.batch import Batch, TokenBatch, TrainingItems
 from rlfactory.rollout import Rollout
 from rlfactory.train.guards.update_guard import (
     CheckedMicroBatch,
-    Masks,
     NonFiniteReport,
     details,
     rows,
@@ -114,15 +113,10 @@ def named_tensors(value: object, path: str = "") -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class UpdatePosition:
-    """The position of a micro-batch in a run: its iteration, update and number, each from 0.
-
-    `offset` is the number of the update's items in the micro-batches before it.
-    """
+    """The position of an update in a run: its iteration and number, each from 0."""
 
     iteration: int
     update: int
-    micro_batch: int = 0
-    offset: int = 0
 
 
 def report_first(
@@ -130,42 +124,34 @@ def report_first(
     micro_batches: Iterable[Batch | TokenBatch],
     samples: Rollout,
     position: UpdatePosition,
-) -> NonFiniteReport | None:
-    """The report of the micro-batch that was found not to be finite, out of those of an update."""
-    offset = 0
-    for number, micro_batch in enumerate(micro_batches):
-        if number == found.number:
-            where = replace(position, micro_batch=number, offset=offset)
-            return report_micro_batch(
-                found.masks, micro_batch, found.loss, found.metrics, samples, where
-            )
-        offset += len(micro_batch)
-    return None
-
-
-def report_micro_batch(
-    masks: Masks,
-    micro_batch: Batch | TokenBatch,
-    loss: Loss,
-    metrics: Mapping[str, Tensor],
-    samples: Rollout,
-    position: UpdatePosition,
 ) -> NonFiniteReport:
-    """The report of a micro-batch that is not finite; `samples` are those of its update."""
-    items = _sample_rows(micro_batch, position.offset)
+    """The report of the micro-batch that was found not to be finite.
+
+    Args:
+        micro_batches: all of the update.
+        samples: those of the update.
+    """
+    remaining, loss, metrics = iter(micro_batches), found.loss, found.metrics
+    first = sum(len(micro_batch) for micro_batch in islice(remaining, found.number))
+    micro_batch = next(remaining)
+    if isinstance(micro_batch, Batch):
+        items: list[int] = micro_batch.sample.tolist()
+    else:
+        items = [*range(first, first + len(micro_batch))]
     dumped = {
         "batch": micro_batch,
         "metrics": metrics,
         "outputs": {"prediction": getattr(loss.outputs, "prediction", None)},
     }
+    means = {name: float(torch.as_tensor(v).float().mean()) for name, v in metrics.items()}
     return NonFiniteReport(
         iteration=position.iteration + 1,
         update=position.update + 1,
-        micro_batch=position.micro_batch + 1,
-        rows=rows(masks | details(loss, metrics), micro_batch),
+        micro_batch=found.number + 1,
+        rows=rows(found.masks | details(loss, metrics), micro_batch),
         prompts=[samples.prompts[row] for row in items],
         samples=samples.index[items].tolist(),
-        facts={"loss": float(loss.value.detach()), **_means(metrics)},
+        facts={"loss": float(loss.value.detach()), **means},
         tensors=named_tensors(dumped),
     )
 
@@ -184,15 +170,3 @@ def report_gradient(
         facts={"norm": norm},
         tensors=named_tensors({"batch": batch}),
     )
-
-
-def _sample_rows(micro_batch: Batch | TokenBatch, offset: int) -> list[int]:
-    """The row in the update's samples of each item of a micro-batch."""
-    if isinstance(micro_batch, Batch):
-        items: list[int] = micro_batch.sample.tolist()
-        return items
-    return [*range(offset, offset + len(micro_batch))]
-
-
-def _means(metrics: Mapping[str, Tensor]) -> dict[str, float]:
-    return {name: float(torch.as_tensor(v).float().mean()) for name, v in metrics.items()}

@@ -109,7 +109,10 @@ class Guard:
         # the other ranks raise or log the words of the first rank that has a report
         message = hardware.broadcast(message, first)
         if self.non_finite == "stop":
-            raise GuardError(f"{message} {_advice(self.max_skipped)}")
+            raise GuardError(
+                f"{message} Try a smaller optimizer.lr or precision=fp32, or leave such updates"
+                f" out, at most {self.max_skipped} in a row: guard.non_finite=skip"
+            )
         if self.consecutive > self.max_skipped:
             raise GuardError(
                 f"{message} It is number {self.consecutive} in a row,"
@@ -131,32 +134,20 @@ class Guard:
 
 def describe(report: NonFiniteReport, dump: Path | None) -> str:
     """A report in words, with the folder that it was written to."""
-    parts = [_count(name, rows, report) for name, rows in report.rows.items()]
+    count, names = len(report.prompts), report.suspects
+    parts = [
+        f"{name} of {len(rows)} of {count} items" if rows else name
+        for name, rows in report.rows.items()
+    ]
     where = f"iteration {report.iteration}, update {report.update}"
     if report.micro_batch is not None:
         where += f", micro-batch {report.micro_batch}"
+    shown = ", ".join(map(repr, names[:SHOWN_PROMPTS]))
+    more = f" and {len(names) - SHOWN_PROMPTS} more" if len(names) > SHOWN_PROMPTS else ""
     evidence = "" if dump is None else f" Evidence: {dump}."
     return (
         f"Not finite: {', '.join(parts)}; {where}; this update was not made."
-        f" {_prompts(report)}{evidence}"
-    )
-
-
-def _count(name: str, rows: list[int], report: NonFiniteReport) -> str:
-    return f"{name} of {len(rows)} of {len(report.prompts)} items" if rows else name
-
-
-def _prompts(report: NonFiniteReport) -> str:
-    names = report.suspects
-    shown = ", ".join(map(repr, names[:SHOWN_PROMPTS]))
-    more = f" and {len(names) - SHOWN_PROMPTS} more" if len(names) > SHOWN_PROMPTS else ""
-    return f"Prompts: {shown}{more}."
-
-
-def _advice(limit: int) -> str:
-    return (
-        "Try a smaller optimizer.lr or precision=fp32, or leave such updates out, at most"
-        f" {limit} in a row: guard.non_finite=skip"
+        f" Prompts: {shown}{more}.{evidence}"
     )
 
 
@@ -242,15 +233,13 @@ def details(loss: Loss, metrics: Mapping[str, Tensor]) -> Masks:
 
 def rows(masks: Masks, batch: Batch | TokenBatch) -> dict[str, list[int]]:
     """The affected items of each mask that is set; none for a mean, which belongs to no item."""
-    return {name: _rows(mask, batch) for name, mask in masks.items() if mask.any()}
-
-
-def _rows(mask: Tensor, batch: Batch | TokenBatch) -> list[int]:
-    mask = _per_item(mask, batch)
-    if not mask.ndim or len(mask) != len(batch):
-        return []
-    numbers: list[int] = mask.reshape(len(mask), -1).any(1).nonzero().flatten().tolist()
-    return numbers
+    found: dict[str, list[int]] = {}
+    for name, mask in masks.items():
+        if mask.any():
+            items = _per_item(mask, batch)
+            is_mean = not items.ndim or len(items) != len(batch)
+            found[name] = [] if is_mean else items.flatten(1).any(1).nonzero().flatten().tolist()
+    return found
 
 
 def _step_inputs(batch: Batch) -> Masks:
@@ -291,12 +280,14 @@ def _outputs(outputs: object) -> Masks:
 
 
 def _per_item(mask: Tensor, batch: Batch | TokenBatch) -> Tensor:
-    """A mask `[tokens]` of the real tokens of all responses as one `[B, G]`; others unchanged."""
+    """A mask `[tokens]` of the real tokens of all responses as one `[B, G]`, one `[B]` as
+    `[B, 1]`; others unchanged.
+    """
     if isinstance(batch, TokenBatch) and mask.shape == (int(batch.tokens.mask.sum()),):
         full = torch.zeros_like(batch.tokens.mask)
         full[batch.tokens.mask] = mask.to(full.device)
         return full
-    return mask
+    return mask[:, None] if mask.ndim == 1 else mask
 
 
 def _nonfinite(values: Tensor) -> Tensor:

@@ -18,11 +18,11 @@ from rlfactory.train.sampling.base import Advance, Sampler, computed_ahead
 from rlfactory.train.sampling.branch_tree import sample_tree
 from rlfactory.train.sampling.trajectories import (
     RolloutSpec,
+    integrate,
     integrate_ode,
     integrate_with_solver,
     sample_branched,
     sample_branched_per_step,
-    sample_stochastic,
 )
 from rlfactory.utils import rng
 from rlfactory.utils.pytree import index_rows, row_chunks, row_numbers, to_device
@@ -161,7 +161,7 @@ class ImageSampler(Sampler):
             return integrate_ode(model, condition, start, self.sigmas), None, None
         noise = to_device(drawn[1], model.device)
         if spec is None:
-            latents = sample_stochastic(model, condition, start, self.sigmas, self.dynamics, noise)
+            latents = integrate(model, condition, start, self.sigmas, self.dynamics, noise)
             return latents, None, None
         spec = replace(spec, dynamics=self.dynamics, steps=steps, noise=noise, max_rows=self.batch)
         if spec.branch_at == "tree":

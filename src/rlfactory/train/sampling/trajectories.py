@@ -59,24 +59,40 @@ class RolloutSpec:
         return sorted({*steps, *self.splits}) if self.branch_at == "tree" else steps
 
 
-@torch.no_grad()
 def integrate_ode(model: ImageModel, condition: Condition, x: Tensor, times: Tensor) -> Tensor:
-    """Integrate the model's ODE, one deterministic step per interval of `times`.
+    """The latents at the last of `times`, by the model's ODE, a step per interval; see
+    `integrate`.
+    """
+    return integrate(model, condition, x, times, ODE(model.forward_process))
+
+
+@torch.no_grad()
+def integrate(
+    model: ImageModel,
+    condition: Condition,
+    x: Tensor,
+    times: Tensor,
+    dynamics: Dynamics,
+    noise: Tensor | None = None,
+) -> Tensor:
+    """The latents at the last of `times`, one step per interval; none is stored.
 
     Args:
         model: predicts the velocity or noise.
         condition: one row per sample.
         x: `[B, C, h, w]` at the first of `times`.
         times: noise levels `[n + 1]`.
-
-    Returns:
-        The latents at the last of `times`.
+        dynamics: takes the steps.
+        noise: of stochastic steps, `[B, n, C, h, w]`; None: they are deterministic.
     """
-    ode = ODE(model.forward_process)
     times = to_device(times, x.device)  # once, rather than two copies a step
-    for t, t_next in zip(times[:-1], times[1:], strict=True):
+    noises = [None] * (len(times) - 1) if noise is None else noise.unbind(1)
+    for t, t_next, eps in zip(times[:-1], times[1:], noises, strict=True):
         now, then = _rows(t, x), _rows(t_next, x)
-        x = ode.step(x, model.predict(x, now, condition), now, then).next
+        before, prediction = x, model.predict(x, now, condition)
+        x = dynamics.step(x, prediction, now, then, noise=eps).next
+    if dynamics.decode == "x0":
+        return model.forward_process.to_x0(before, prediction, now)
     return x
 
 
@@ -90,34 +106,7 @@ def integrate_with_solver(
     generators: Sequence[torch.Generator] = (),
 ) -> Tensor:
     """Integrate by a multi-step solver; a stochastic one has one generator per sample."""
-
-    def predict(x: Tensor, t: Tensor) -> Tensor:
-        return model.predict(x, t, condition)
-
-    return solver.solve(predict, x, times, generators)
-
-
-@torch.no_grad()
-def sample_stochastic(
-    model: ImageModel,
-    condition: Condition,
-    x: Tensor,
-    times: Tensor,
-    dynamics: Dynamics,
-    noise: Tensor,
-) -> Tensor:
-    """The latents at the last of `times`, by stochastic steps with `noise` `[B, n, C, h, w]`.
-
-    No transition is stored.
-    """
-    times = to_device(times, x.device)
-    for t, t_next, eps in zip(times[:-1], times[1:], noise.unbind(1), strict=True):
-        now, then = _rows(t, x), _rows(t_next, x)
-        before, prediction = x, model.predict(x, now, condition)
-        x = dynamics.step(x, prediction, now, then, noise=eps).next
-    if dynamics.decode == "x0":
-        return model.forward_process.to_x0(before, prediction, now)
-    return x
+    return solver.solve(lambda x, t: model.predict(x, t, condition), x, times, generators)
 
 
 @torch.no_grad()

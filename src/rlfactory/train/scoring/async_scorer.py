@@ -6,6 +6,7 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate, pairwise
 from time import perf_counter
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from rlfactory.model.memory import OffloadedModules
 from rlfactory.reward.base import Reward, RewardError, Samples
-from rlfactory.utils.pytree import concat, index_rows
+from rlfactory.utils.pytree import concat, index_rows, merge_rows
 from rlfactory.utils.workers import WorkerThread
 
 
@@ -130,7 +131,9 @@ class PendingScores:
         ]
         self._waited += perf_counter() - begun
         self.release()
-        return _concat_scores(batches)
+        ends = [*accumulate((len(next(iter(b.values()), ())) for b in batches), initial=0)]
+        rows = [slice(*ends_of) for ends_of in pairwise(ends)]
+        return merge_rows(zip(rows, batches, strict=True), ends[-1])
 
     @property
     def overlapped_seconds(self) -> float:
@@ -168,17 +171,6 @@ def _wait(future: Future[Scores], scorer: Scorer) -> Scores:
                 " continues without those samples"
             )
     return future.result()
-
-
-def _concat_scores(batches: list[Scores]) -> Scores:
-    names = dict.fromkeys(name for scores in batches for name in scores)
-    if not names:
-        return {}
-    unknown = [torch.full_like(next(iter(scores.values())), torch.nan) for scores in batches]
-    return {
-        name: torch.cat([s.get(name, nan) for s, nan in zip(batches, unknown, strict=True)])
-        for name in names
-    }
 
 
 def _worker_thread() -> WorkerThread:

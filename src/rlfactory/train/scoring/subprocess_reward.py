@@ -15,11 +15,16 @@ import torch
 from torch import Tensor
 
 from rlfactory.prompts.base import Prompt
-from rlfactory.reward.base import Reward, RewardError, Samples, score_checked
+from rlfactory.reward.base import (
+    Reward,
+    RewardError,
+    Samples,
+    score_checked,
+)
 from rlfactory.train.metrics import REWARD_ERRORS
 from rlfactory.utils.errors import RemoteError, users_line
 from rlfactory.utils.processes import signal_handlers
-from rlfactory.utils.pytree import index_rows, row_chunks
+from rlfactory.utils.pytree import index_rows, merge_rows, row_chunks
 from rlfactory.utils.workers import WorkerProcess
 
 log = logging.getLogger(__name__)
@@ -69,12 +74,10 @@ class SubprocessReward(Reward):
         for worker, rows in busy:
             worker.send(index_rows(samples, rows))
         end = None if self.timeout is None else monotonic() + self.timeout
-        unknown = torch.full((len(samples.prompts),), torch.nan)
-        result: dict[str, Tensor] = {self.main: unknown.clone()}
-        for index, (worker, rows) in enumerate(busy):
-            for name, scores in self._receive(index, worker, end).items():
-                result.setdefault(name, unknown.clone())[rows] = scores
-        return result
+        parts = [
+            (rows, self._receive(index, worker, end)) for index, (worker, rows) in enumerate(busy)
+        ]
+        return merge_rows(parts, len(samples.prompts), [self.main])
 
     def _receive(self, index: int, worker: "_Worker", end: float | None) -> Mapping[str, Tensor]:
         """A worker's scores; none if it timed out or died, and then it is replaced."""

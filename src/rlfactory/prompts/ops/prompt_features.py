@@ -1,4 +1,6 @@
-"""GenEval's metadata: what an image must show, by object classes, counts, colours and relations."""
+"""What rewards look for in a prompt: the word that it quotes, for `reward=ocr`; and GenEval's
+metadata, what an image must show by object classes, counts, colours and relations.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -65,3 +67,17 @@ def _position_problem(position: Any, index: int) -> str | None:
         f"position={position!r} is not a pair of {', '.join(RELATIONS)} and the index of an earlier"
         " clause, from 0"
     )
+
+
+def quoted_word(prompt: str) -> str | None:
+    """The text between a prompt's first two straight double quotes; None without two."""
+    parts = prompt.split('"', 2)
+    return parts[1] if len(parts) == 3 else None
+
+
+def quotation_problem(prompt: str) -> str | None:
+    """The reason why a prompt names no word; None if it names one."""
+    target = quoted_word(prompt)
+    if target is None:
+        return f"the prompt {prompt!r} has no text in double quotes"
+    return None if target.strip() else f"the prompt {prompt!r} quotes nothing"

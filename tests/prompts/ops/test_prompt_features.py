@@ -1,6 +1,6 @@
 import pytest
 
-from rlfactory.prompts.ops.geneval_metadata import OBJECTS, metadata_problem
+from rlfactory.prompts.ops.prompt_features import OBJECTS, metadata_problem
 
 KNOWN = ("cat", "dog")
 

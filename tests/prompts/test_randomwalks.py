@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlfactory.prompts.ops.walk_graph import (
+from rlfactory.prompts.randomwalks import (
     GOAL,
     LONGEST,
     NODES,
@@ -16,9 +16,9 @@ from rlfactory.prompts.ops.walk_graph import (
     walk_length,
 )
 
-from ...load_script import load_script
+from ..load_script import load_script
 
-random_walks = load_script(Path(__file__).parents[3] / "scripts/zoo/randomwalks.py").random_walks
+random_walks = load_script(Path(__file__).parents[2] / "scripts/zoo/randomwalks.py").random_walks
 
 
 def shortest(start: int) -> list[int]:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rlfactory.model.lm.model_folder import architecture_fault, gguf_of, language_fault
+from rlfactory.model.lm.trainable import architecture_fault, gguf_of, language_fault
 from rlfactory.model.pipelines.local_models import zoo_path
 
 

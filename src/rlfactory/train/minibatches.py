@@ -1,0 +1,81 @@
+"""Minibatches: what each update of an epoch learns from, and in which order."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlfactory.model.lm.shared_prompts import prompts_together
+from rlfactory.rollout import Rollout
+from rlfactory.train.components import Shares, TrainingBudget
+from rlfactory.utils import rng
+
+
+def minibatches_of(
+    everyone: Rollout, budget: TrainingBudget, model: Any, iteration: int, epoch: int = 0
+) -> Sequence[Tensor]:
+    """The row numbers in `everyone`, the samples of all ranks, of each update of an epoch.
+
+    Texts of like length are neighbours, so that micro-batches have little padding; or those of a
+    prompt, where the model then reads less.
+    """
+    key = [iteration, epoch] if epoch else [iteration]
+    minibatches = split_minibatches(
+        budget.shares, everyone.groups, budget.updates_per_iteration, seed=budget.seed, key=key
+    )
+    if (tokens := everyone.tokens) is None:
+        return minibatches
+    orders = [longest_first(rows, tokens.total_lengths) for rows in minibatches]
+    if not model.shares_prompts:
+        return orders
+    return [prompts_together(rows, tokens, budget.micro_batch) for rows in orders]
+
+
+def split_minibatches(
+    kind: Shares, groups: Tensor, updates: int, *, seed: int, key: Sequence[int]
+) -> Sequence[Tensor]:
+    """Split an epoch's samples into minibatches, in random order.
+
+    Args:
+        kind: `random` shuffles all samples; `even` takes equally many samples (up to one) of each
+            group, so that ranks, which own complete groups, have equally much work in each update;
+            `groups` takes whole groups, equally many (up to one), and of neighbouring groups, which
+            a rank owns, equally many too.
+        groups: `[B]`, the group of each sample.
+        updates: the number of minibatches.
+        seed: the seed of the run.
+        key: the rest of the random key: the iteration, and the epoch from the second on.
+
+    Returns:
+        The row numbers of each minibatch; each sample is in one of them.
+    """
+    generator = rng.generator(seed, "order", *key)
+    order = torch.randperm(len(groups), generator=generator)
+    if kind == "random":
+        return order.tensor_split(updates)
+    if kind == "groups":
+        numbers = torch.unique(groups)
+        # of every `updates` neighbours one for each update; at least once, as there may be no group
+        starts = range(0, max(len(numbers), 1), updates)
+        turns = [torch.randperm(updates, generator=generator) for _ in starts]
+        dealt = torch.cat(turns)[torch.searchsorted(numbers, groups)]
+        return [order[dealt[order] == k] for k in range(updates)]
+    by_group = order[groups[order].argsort(stable=True)]
+    # minibatch k takes rows k, k + updates, ... of the samples sorted by group, shuffled again so
+    # that a micro-batch does not hold one group only
+    shuffled = torch.randperm(len(groups), generator=generator)
+    return [by_group[shuffled[shuffled % updates == k]] for k in range(updates)]
+
+
+def longest_first(rows: Tensor, lengths: Tensor) -> Tensor:
+    """The row numbers of a minibatch by falling length, those of equal length in their order.
+
+    A micro-batch is as wide as its longest text, and the gradient of a minibatch does not depend
+    on how it is divided. The widest one comes first: if it fits into memory, all do.
+
+    Args:
+        rows: row numbers.
+        lengths: of all rows, on the CPU.
+    """
+    return rows[lengths[rows].argsort(descending=True, stable=True)]
