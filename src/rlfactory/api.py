@@ -24,6 +24,7 @@ from rlfactory.config.overrides import compose, plan_composed
 from rlfactory.config.plan import Plan
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.config.words import typed_value
+from rlfactory.hardware.portable import use_portable_kernels
 from rlfactory.prompts.ops.in_memory import with_prompts
 from rlfactory.tools.run import Run, required_listeners
 from rlfactory.train.process.launch import require_possible
@@ -107,6 +108,7 @@ def train(
         planned = _planned(arguments, typed)
         _require_one_process(planned)
         require_possible(planned.config)
+        use_portable_kernels(planned.config["hardware"])
         path = _begin(planned, arguments, typed, force)
         from rlfactory.train.process.worker import train_in_python  # torch, silenced
 

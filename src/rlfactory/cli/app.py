@@ -23,6 +23,7 @@ from rlfactory.cli.flags import (
 from rlfactory.config.problems import PlanError, Problem, closest, override_key, report
 from rlfactory.config.schema.root import GROUPS
 from rlfactory.hardware.environment import is_non_main, is_quiet
+from rlfactory.hardware.portable import use_portable_kernels
 from rlfactory.utils.console import guard_terminal, print_error, printable
 from rlfactory.utils.current_folder import leave_current_folder, trust_names
 from rlfactory.utils.errors import UserError, explained
@@ -155,6 +156,7 @@ def start(plan: "Plan", typed: Sequence[str]) -> int:
     from rlfactory.train.process.run_arguments import RunArguments
     from rlfactory.utils.console import silence_notices
 
+    use_portable_kernels(plan.config["hardware"])  # before anything imports torch
     if is_non_main(plan.config["hardware"]):
         return _run_non_main(plan, FORCE in typed)
     require_possible(plan.config)

@@ -12,6 +12,7 @@ from typing import Any
 from rlfactory.cli.arguments import DECODING_KEYS, EVALUATION_KEYS, parsed
 from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.hardware.environment import is_non_main
+from rlfactory.hardware.portable import use_portable_kernels
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.inputs import remember, with_inputs
 from rlfactory.train.process.begun_code import remember_code, untrusted_code
@@ -99,6 +100,10 @@ def verify(words: Sequence[str]) -> int:
     from rlfactory.train.process.launch import require_possible
 
     a, config, moved = _of_run("verify", words)
+    if a.published:
+        from rlfactory.tools.published import compare_published
+
+        return compare_published(a.run, config)
     require_possible(config)
     silence_notices()
     from rlfactory.tools.verify import verify as run_verify
@@ -279,6 +284,7 @@ def require_run(run: Path) -> Mapping[str, Any]:
         raise PlanError([Problem(str(run), message)])
     if problems := frozen_file_problems(frozen) or untrusted_code(RunFolder(run), frozen):
         raise PlanError([Problem(f"{path}: {p.key}", p.message) for p in problems])
+    use_portable_kernels(frozen["hardware"])  # before anything imports torch
     return with_defaults(frozen)
 
 

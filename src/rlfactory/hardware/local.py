@@ -16,7 +16,9 @@ from torch.utils import deterministic
 
 from rlfactory.hardware.base import Hardware, HardwareError
 from rlfactory.hardware.environment import use_expandable_segments
-from rlfactory.utils.types import GPUName, Positive, PositiveInt
+from rlfactory.hardware.portable import conflicts, unset
+from rlfactory.hardware.square_roots import exact_square_roots
+from rlfactory.utils.types import Faults, GPUName, Positive, PositiveInt
 
 log = logging.getLogger(__name__)
 
@@ -47,15 +49,18 @@ class Local(Hardware):
         gpu: GPUName = "auto",
         memory_gb: Positive | None = None,
         deterministic: bool = False,
+        portable: bool = False,
     ) -> None:
         """
         Args:
-            threads: CPU threads; null: torch's choice.
+            threads: CPU threads; null: torch's choice, or 1 if portable.
             gpu: auto | h100 | h200 | a100_80gb | rtx4090 | ...: the GPU to plan for; auto: the one
                 that nvidia-smi reports.
             memory_gb: GiB to plan for; null: that of gpu, or of a CPU its machine.
             deterministic: On a GPU: the same bits in each run, by slower kernels; a CPU computes
                 them anyway.
+            portable: On a CPU: the same bits on any x86-64-v3 processor with as many threads; on
+                one with AVX-512 an iteration takes about twice as long.
         """
         del gpu, memory_gb  # the plan reads them
         self._modes = ExitStack()
@@ -65,6 +70,10 @@ class Local(Hardware):
         if device == "cuda" and not has_gpu:
             raise HardwareError("hardware.device=cuda, but torch finds no GPU; try hardware=cpu")
         self.device = torch.device(("cuda" if has_gpu else "cpu") if device == "auto" else device)
+        if portable:
+            self._require_portable_kernels()
+            self._modes.enter_context(exact_square_roots())
+            threads = threads or 1  # the number of cores differs from machine to machine
         if threads is not None:
             torch.set_num_threads(threads)
         self._scaler = torch.amp.GradScaler(self.device.type, enabled=loss_scaling)
@@ -74,6 +83,32 @@ class Local(Hardware):
             use_expandable_segments()
             # the fastest convolutions for each shape, found by trying, are not always the same
             cudnn.benchmark = not torch.are_deterministic_algorithms_enabled()
+
+    @staticmethod
+    def validate(options: Mapping[str, Any], run: Mapping[str, Any]) -> Faults:
+        """Portable bits need a CPU that has the instructions, and no variables against them."""
+        from rlfactory.hardware.portable import conflicts
+
+        del run
+        if not options.get("portable"):
+            return
+        if options["device"] == "cuda":
+            message = "is true, and hardware.device=cuda; portable are the bits of a CPU"
+            yield "portable", message, "hardware.device=cpu"
+        for fault in conflicts():
+            yield "portable", fault, "hardware.portable=false"
+
+    def _require_portable_kernels(self) -> None:
+        """Raise HardwareError unless this process computes on the CPU by portable kernels."""
+        faults = [*conflicts()]
+        if not faults and (missing := unset()):
+            faults.append(missing)
+        if self.device.type != "cpu":
+            faults.append("is for a CPU, and torch finds a GPU; type hardware=cpu")
+        elif (found := torch.backends.cpu.get_cpu_capability()) != "AVX2":
+            faults.append(f"needs kernels for AVX2, and torch's are {found} here")
+        if faults:
+            raise HardwareError(f"hardware.portable=true {'; '.join(faults)}")
 
     def backward(self, loss: Tensor) -> None:
         self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]

@@ -280,8 +280,14 @@ def describe_processes(config: Config) -> str | None:
 
 
 def process_notes(config: Config) -> Iterator[str]:
-    """A note if a run that could have several processes has one, for want of GPUs."""
+    """A note if a run that could have several processes has one, for want of GPUs; and what
+    portable kernels cost.
+    """
     node = config["hardware"]
+    if node.get("portable"):
+        threads = node.get("threads") or 1
+        counted = "1 thread" if threads == 1 else f"{threads} threads"
+        yield f"portable: {counted}, and about twice the time of a CPU's own kernels of AVX-512"
     planned = node.get("gpu") not in (None, AUTO) or node.get("memory_gb") is not None
     if node.get("device") == "cuda" and not planned and lacks_gpu():
         yield "no GPU is visible here: this runs where there is one; hardware=auto takes a CPU too"
