@@ -10,7 +10,7 @@ import torch
 import yaml
 
 from rlfactory.cli import app
-from rlfactory.config.checks import composites
+from rlfactory.config.checks import combined
 from rlfactory.config.overrides import override_frozen, plan_from_words
 from rlfactory.config.plan import make_plan
 from rlfactory.config.problems import PlanError, fix_command
@@ -188,7 +188,7 @@ def test_what_is_wrong_with_several_loggers_is_said(
 def test_a_logger_that_is_not_installed_names_its_extra(
     words: list[str], key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(composites, "find_spec", lambda name: None)
+    monkeypatch.setattr(combined, "find_spec", lambda name: None)
     with pytest.raises(PlanError) as refused:
         plan_from_words(*words)
     (problem,) = refused.value.problems
@@ -202,7 +202,7 @@ def test_a_folder_of_that_name_is_no_package(
     (tmp_path / "bare_folder").mkdir()
     monkeypatch.syspath_prepend(str(tmp_path))
     traits = {"logger": {"package": "bare_folder", "extra": None}}
-    (problem,) = composites.require_installed_loggers({"logger": {}}, traits)
+    (problem,) = combined.require_installed_loggers({"logger": {}}, traits)
     assert "type pip install bare_folder" in problem.message
 
 
