@@ -64,14 +64,16 @@ def test_a_lost_process_ends_the_run_which_goes_on(
     assert traces(tmp_path / "lost") == traces(tmp_path / "whole")
 
 
-def test_restarts_recover_by_themselves(ran: Ran, tmp_path: Path) -> None:
-    words = ["run_dir=run", "hardware.restarts=1"]
-    (found,) = ran([launched("between_updates:kill:3@0", *words)])
+def test_restarts_recover_by_themselves(
+    typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLFACTORY_FAULT", "between_updates:kill:3@0")
+    found = typed(*RLFACTORY, *SMALL, *TWO, "run_dir=run", "hardware.restarts=1")
     logs = [path.read_text() for path in (tmp_path / "run").glob("log_rank*.txt")]
-    assert found["codes"] == [0], (found, logs)
-    assert "failed (exitcode: -9) local_rank: 0" in found["err"], "torchrun's own line"
-    assert "starting all processes again, from the newest checkpoint" in found["err"]
-    assert "resuming after iteration 2" in found["out"]
+    assert found.returncode == 0, (found.stderr, logs)
+    assert "failed (exitcode: -9) local_rank: 0" in found.stderr, "torchrun's own line"
+    assert "starting all processes again, from the newest checkpoint" in found.stderr
+    assert "resuming after iteration 2" in found.stdout
     assert (tmp_path / "run" / "STATUS").read_text() == "done\n"
 
 
