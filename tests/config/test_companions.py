@@ -210,7 +210,9 @@ def _leaves(values: object, prefix: str = "") -> set[tuple[str, str]]:
     return set().union(*below)
 
 
-OF_DATA = [n for n in FILES if n.endswith(("_sft", "_dpo"))]  # the rates of examples, not of a run
+OF_DATA = [
+    n for n in FILES if n.endswith(("_sft", "_dpo", "_raft"))
+]  # the rates of examples, not of a run
 OF_A_MACHINE = ["smollm2_grpo_token"]  # as many samples as two cores draw
 
 
