@@ -2,9 +2,8 @@
 best and the worst of each group of samples.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,14 +33,15 @@ PLAIN = Token()
 """At temperature 1 and not truncated: likelihoods of the data, however it is sampled later."""
 
 
-class DPO(Algorithm[TextModel, PairBatch, PairBatch]):
+class OnlineDPO(Algorithm[TextModel, PairBatch, PairBatch]):
     """With y_w the chosen completion of a prompt x, y_l the rejected one, an end of text included,
 
         r(y) = log p(y | x) - log p_ref(y | x),   m = r(y_w) - r(y_l),
         loss = mean over pairs of preference_losses(m), by default -log sigmoid(beta m).
 
-    `p_ref` is the model before training. The samples of an iteration are rows of the data, of which
-    each gives two, and evaluations draw from the policy.
+    `p_ref` is the model before training. The completions are the policy's own (arXiv 2402.04792):
+    of each group the one with the highest score is chosen, that with the lowest rejected. Groups
+    whose scores are equal are left out.
 
     Args:
         loss_type: See `preference_losses`. With `ipo` r is a mean over tokens, as its authors have
@@ -51,22 +51,10 @@ class DPO(Algorithm[TextModel, PairBatch, PairBatch]):
             and `robust`.
         sft_weight: Weight of the chosen completions' negative log-likelihood, a mean over tokens
             and then over pairs, beside the loss (RPO, arXiv 2404.19733).
-        chosen: The column of the data with the preferred completion, a text or a list of one
-            assistant's message.
-        rejected: The column with the other one.
-        length: The most tokens of a completion, which is cut there and then has no end; null: as
-            many as fit into the model's context.
     """
 
     requires = "tokens"
-    samples_from: ClassVar[Literal["policy", "data"]] = "data"
-    columns: ClassVar[tuple[str, ...]] = ("chosen", "rejected")
     uses_critic = False
-    data_scores: ClassVar[Mapping[str, tuple[str, str]]] = {
-        "loss": ("loss/policy", "lower"),
-        "preference_accuracy": ("preference/accuracy", "higher"),
-        "margin": ("preference/margin", "higher"),
-    }
     learns_from_pairs = True
     compared_weight_sets = ("reference",)
 
@@ -77,35 +65,18 @@ class DPO(Algorithm[TextModel, PairBatch, PairBatch]):
         beta: Positive = 0.1,
         label_smoothing: BelowHalf = 0.0,
         sft_weight: NonNegative = 0.0,
-        chosen: str = "chosen",
-        rejected: str = "rejected",
-        length: PositiveInt | None = None,
     ) -> None:
-        self.length = length
         self.loss_type: LossType = loss_type
         self.beta = beta
         self.label_smoothing = label_smoothing
         self.sft_weight = sft_weight
-        self.chosen, self.rejected = chosen, rejected
-
-    def completion(self, prompt: Prompt, member: int) -> tuple[str, str]:
-        """The prompt, and the chosen completion (member 0) or the rejected one."""
-        columns = {"chosen": self.chosen, "rejected": self.rejected}
-        texts = [given_completion(prompt, column, key) for key, column in columns.items()]
-        if texts[0] == texts[1]:
-            raise PromptError(
-                f"the prompt {prompt.text[:60]!r}: its {self.chosen!r} and {self.rejected!r} are"
-                f" equal, {texts[0][:60]!r}; a pair must differ, so remove this row"
-            )
-        return prompt.text, texts[member % PAIR]
 
     def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
-        """1 for the tokens of the chosen completions, -1 for those of the rejected ones."""
-        del main
-        tokens = require(rollout.tokens, "tokens")
-        sign = 1.0 - 2.0 * (rollout.index % PAIR).to(tokens.mask.device)
-        advantage = sign[:, None] * tokens.mask
-        return replace(rollout, advantage=advantage, returns=tokens.value)
+        """1 for the tokens of the best completion of each group, -1 for those of the worst."""
+        pairs = best_and_worst(rollout, rollout.rewards[main].float().cpu())
+        tokens, sign = require(pairs.tokens, "tokens"), require(pairs.advantage, "advantages")
+        advantage = sign.to(tokens.mask.device)[:, None] * tokens.mask
+        return replace(pairs, advantage=advantage, returns=tokens.value)
 
     def normalise_update(self, samples: Rollout) -> Rollout:
         """The chosen completion of each pair directly before the rejected one."""
@@ -137,46 +108,65 @@ class DPO(Algorithm[TextModel, PairBatch, PairBatch]):
             "preference/log_prob_chosen": log_prob[:, 0].detach(),
             "preference/log_prob_rejected": log_prob[:, 1].detach(),
         }
-        if self.samples_from == "data":
-            metrics["data/cut"] = (~tokens.ended).float()
         return Loss(losses.mean(), outputs, metrics)
 
 
-class OnlineDPO(DPO):
-    """`DPO` on the policy's own samples (arXiv 2402.04792): of each group the completion with the
-    highest score is the chosen one, that with the lowest the rejected one.
+class DPO(OnlineDPO):
+    """`OnlineDPO` as published: the two completions of a pair are those of a row of the data.
 
-    Groups whose scores are equal are left out.
+    Evaluations draw from the policy.
 
     Args:
-        loss_type: As with `DPO`.
-        beta: The larger, the closer the policy stays to the reference.
-        label_smoothing: As with `DPO`.
-        sft_weight: As with `DPO`.
+        chosen: The column of the data with the preferred completion, a text or a list of one
+            assistant's message.
+        rejected: The column with the other one.
+        length: The most tokens of a completion, which is cut there and then has no end; null: as
+            many as fit into the model's context.
     """
 
-    samples_from = "policy"
-    columns = ()
-    data_scores = {}
+    samples_from = "data"
+    columns = ("chosen", "rejected")
+    data_scores = {
+        "loss": ("loss/policy", "lower"),
+        "preference_accuracy": ("preference/accuracy", "higher"),
+        "margin": ("preference/margin", "higher"),
+    }
 
     def __init__(
         self,
         *,
-        loss_type: LossType = "sigmoid",
-        beta: Positive = 0.1,
-        label_smoothing: BelowHalf = 0.0,
-        sft_weight: NonNegative = 0.0,
+        chosen: str = "chosen",
+        rejected: str = "rejected",
+        length: PositiveInt | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__(
-            loss_type=loss_type, beta=beta, label_smoothing=label_smoothing, sft_weight=sft_weight
-        )
+        super().__init__(**options)
+        self.chosen, self.rejected, self.length = chosen, rejected, length
+
+    def completion(self, prompt: Prompt, member: int) -> tuple[str, str]:
+        """The prompt, and the chosen completion (member 0) or the rejected one."""
+        columns = {"chosen": self.chosen, "rejected": self.rejected}
+        texts = [given_completion(prompt, column, key) for key, column in columns.items()]
+        if texts[0] == texts[1]:
+            raise PromptError(
+                f"the prompt {prompt.text[:60]!r}: its {self.chosen!r} and {self.rejected!r} are"
+                f" equal, {texts[0][:60]!r}; a pair must differ, so remove this row"
+            )
+        return prompt.text, texts[member % PAIR]
 
     def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
-        """1 for the tokens of the best completion of each group, -1 for those of the worst."""
-        pairs = best_and_worst(rollout, rollout.rewards[main].float().cpu())
-        tokens, sign = require(pairs.tokens, "tokens"), require(pairs.advantage, "advantages")
-        advantage = sign.to(tokens.mask.device)[:, None] * tokens.mask
-        return replace(pairs, advantage=advantage, returns=tokens.value)
+        """1 for the tokens of the chosen completions, -1 for those of the rejected ones."""
+        del main
+        tokens = require(rollout.tokens, "tokens")
+        sign = 1.0 - 2.0 * (rollout.index % PAIR).to(tokens.mask.device)
+        advantage = sign[:, None] * tokens.mask
+        return replace(rollout, advantage=advantage, returns=tokens.value)
+
+    def loss(self, model: TextModel, batch: PairBatch) -> Loss:
+        """The loss, and how many completions were cut."""
+        found = super().loss(model, batch)
+        cut = {"data/cut": (~batch.tokens.ended).float()}
+        return replace(found, metrics=found.metrics | cut)
 
 
 def _of_pairs(log_prob: Tensor, tokens: Tokens) -> Tensor:
