@@ -205,9 +205,8 @@ def tesseract() -> Reader:
             # 11: text anywhere, a line or a letter alone
             told = [command, str(listed), "stdout", "--psm", "11"]
             done = subprocess.run(told, capture_output=True, check=True, env=environment)
-        pages = done.stdout.decode().split(
-            "\f"
-        )  # between pages, and after the last in some versions
+        # form feeds stand between pages, and after the last in some versions
+        pages = done.stdout.decode().split("\f")
         if len(pages) < len(images):
             raise RuntimeError(f"tesseract read {len(pages)} of {len(images)} images")
         return pages[: len(images)]
