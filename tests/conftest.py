@@ -57,11 +57,13 @@ PAGES = (
     *("config/test_companions.py", "test_readme.py", "test_vocabulary.py"),
 )
 """Tests of texts, data files and scripts, which change by themselves: marked `pages`."""
+SLOW = ("strangers", "device/test_pretended.py")
+"""Hundreds of commands as strangers type them, and a device that counts: marked `slow`."""
 NOT_PAGES = ("scripts/test_suggestions.py", "config/test_companions.py::test_the_nearest_is_chosen")
 
 
 TESTS = Path(__file__).parent
-LEFT_OUT = {"pages": PAGES, "faults": ("faults",), "dist": ("dist",)}
+LEFT_OUT = {"pages": PAGES, "slow": SLOW, "faults": ("faults",), "dist": ("dist",)}
 """Folders and files of tests that have these markers, to the last one."""
 
 
@@ -102,13 +104,17 @@ def _leave_out_repeated(config: pytest.Config, items: list[pytest.Item]) -> None
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what tests texts, data files and scripts; notebooks have a marker of their own."""
+    """Mark what is slow, and what tests texts, data files and scripts; notebooks have a marker of
+    their own.
+    """
     _leave_out_repeated(config, items)
     others = tuple(f"tests/{name}" for name in NOT_PAGES)
     for item in items:
         is_page = _is_below(item.path, PAGES) and not item.nodeid.startswith(others)
         if is_page and item.get_closest_marker("notebooks") is None:
             item.add_marker("pages")
+        if _is_below(item.path, SLOW):
+            item.add_marker("slow")
 
 
 def pytest_collection_finish() -> None:

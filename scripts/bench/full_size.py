@@ -3,6 +3,7 @@
     python scripts/bench/full_size.py --meta                     # counts and estimates, no GPU
     python scripts/bench/full_size.py --only sd35_medium         # on any CUDA machine
     python scripts/bench/full_size.py --memory low micro_batch=1 # overrides as on the command line
+    python scripts/bench/full_size.py --cpu --only sd14          # see full_size_cpu.py
 
 Weights are random, in the published shapes, initialised on the device; text encoders are replaced
 by random embeddings, and the column `text` says what they would add if they are not offloaded. An
@@ -17,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import full_size_cpu
 import torch
 from published import in_place_of_loading, named, pipeline
 from torch.utils.flop_counter import FlopCounterMode
@@ -323,17 +325,21 @@ def main() -> None:
     )
     parser.add_argument("words", nargs="*", metavar="KEY=VALUE")
     parser.add_argument("--meta", action="store_true", help="no device: count and estimate")
-    parser.add_argument("--only", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--cpu", action="store_true", help="whole runs from files, on the CPU")
+    parser.add_argument("--only", nargs="+", choices={**MODELS, **full_size_cpu.CASES})
     parser.add_argument("--algo", nargs="+", choices=ALGORITHMS, default=list(ALGORITHMS))
     parser.add_argument("--memory", help="an option of the group memory, such as low")
     a = parser.parse_args()
+    names = a.only or list(full_size_cpu.CASES if a.cpu else MODELS)
     logging.getLogger("diffusers").setLevel(logging.ERROR)
     if a.meta:
-        show(iterations(a.only, a.algo, a.words))
-        show(networks(a.only))
+        show(iterations(names, a.algo, a.words))
+        show(networks(names))
+    elif a.cpu:
+        show(full_size_cpu.rows(names, a.words))
     elif torch.cuda.is_available():
         print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}\n")
-        show(measure(a.only, a))
+        show(measure(names, a))
     else:
         raise SystemExit("torch finds no GPU; type --meta to count and to estimate")
 

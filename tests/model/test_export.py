@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -43,15 +43,12 @@ FAMILIES = {
 SHIFTED = {"sd3": "schedule.shift=2.0", "flux": "schedule.shift=3.0"}
 FORMS = {"lora": ("lora", False), "merged": ("lora", True), "full": ("full", False)}
 Case = tuple[str, str, bool]
-CASES: list[Case] = [
-    *((family, form, False) for family in FAMILIES for form in FORMS),
-    *((family, form, True) for family in SHIFTED for form in ("lora", "full")),
-]
-OFTEN: list[Case] = [
-    *(("sd", "merged", False), ("flux", "lora", False)),
-    *(("sd3", "full", False), ("sd3", "full", True)),
-]
-"""Each family and each form; the others are slow."""
+CASES: list[Case] = sorted(
+    [
+        *((family, form, False) for family in FAMILIES for form in FORMS),
+        *((family, form, True) for family in SHIFTED for form in ("lora", "full")),
+    ]
+)
 PROMPT = "a red circle"
 
 
@@ -150,22 +147,20 @@ def left(
     flux_folders: dict[str, Path],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Leaving:
-    """A case; one fresh process opens those of its kind, as it takes seconds to begin."""
+    """A case; one fresh process opens those of its family, as it takes seconds to begin."""
     sources = {"sd": sd_folder, "sd3": sd3_folder, "flux": flux_folders["dev"]}
 
     @cache
-    def opened(often: bool) -> dict[Case, Left]:
-        cases = [case for case in CASES if (case in OFTEN) is often]
-        return together(cases, sources, tmp_path_factory.mktemp("leaving"))
+    def opened(family: str) -> dict[Case, Left]:
+        cases = [case for case in CASES if case[0] == family]
+        return together(cases, sources[family], tmp_path_factory.mktemp("leaving"))
 
-    return lambda case: opened(case in OFTEN)[case]
+    return lambda case: opened(case[0])[case]
 
 
-def together(cases: list[Case], sources: Mapping[str, Path], place: Path) -> dict[Case, Left]:
+def together(cases: list[Case], source: Path, place: Path) -> dict[Case, Left]:
     fresh = load_script(FRESH)
-    ours = {
-        case: leave(case, sources[case[0]], place / str(i), fresh) for i, case in enumerate(cases)
-    }
+    ours = {case: leave(case, source, place / str(i), fresh) for i, case in enumerate(cases)}
     (place / "jobs.json").write_text(json.dumps([job for _, _, job in ours.values()]))
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     ran = subprocess.run(
@@ -184,27 +179,18 @@ def together(cases: list[Case], sources: Mapping[str, Path], place: Path) -> dic
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_what_leaves_opens_elsewhere_bit_for_bit(left: Leaving, case: Case) -> None:
+def test_what_leaves_opens_elsewhere_bit_for_bit_and_its_printed_code_draws_the_same(
+    left: Leaving, case: Case
+) -> None:
     it = left(case)
     assert torch.equal(it.found["output"], it.output)
     if case[1] == "lora":
         assert torch.equal(it.found["peft"], it.output)
-
-
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(c, id=str(c), marks=() if c in OFTEN else pytest.mark.slow) for c in CASES],
-)
-def test_the_printed_code_draws_what_the_evaluation_drew(left: Leaving, case: Case) -> None:
-    it = left(case)
     torch.testing.assert_close(it.found["latents"], it.latents, rtol=1e-4, atol=1e-4)
 
 
-def some(often: str, families: Iterable[str]) -> list[Any]:
-    return [pytest.param(f, marks=() if f == often else pytest.mark.slow) for f in families]
-
-
-@pytest.mark.parametrize("family", some("sd", FAMILIES))
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
 def test_merged_weights_are_the_adapters_as_far_as_rounding_goes(
     left: Leaving, family: str
 ) -> None:
@@ -212,7 +198,8 @@ def test_merged_weights_are_the_adapters_as_far_as_rounding_goes(
     torch.testing.assert_close(merged, lora, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("family", some("sd3", SHIFTED))
+@pytest.mark.slow
+@pytest.mark.parametrize("family", SHIFTED)
 def test_a_shift_of_the_runs_own_is_another_picture(left: Leaving, family: str) -> None:
     own, shifted = (left((family, "full", own)).latents for own in (False, True))
     assert not torch.allclose(own, shifted, atol=1e-2)

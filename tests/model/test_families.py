@@ -236,7 +236,7 @@ def test_every_family_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("guidance", [1.0, 4.0])
-@pytest.mark.parametrize("negative", ["", "stars"])
+@pytest.mark.parametrize("negative", ["", pytest.param("stars", marks=pytest.mark.slow)])
 def test_it_draws_what_its_own_pipeline_draws(
     case: Case, folder: Path, guidance: float, negative: str
 ) -> None:

@@ -296,7 +296,9 @@ def are_equal(model: Any, texts: Sequence[str]) -> bool:
     return all(torch.equal(one[name], other[name]) for name in one)
 
 
-@pytest.mark.parametrize("family", [*FAMILIES, *MORE])
+@pytest.mark.parametrize(
+    "family", [*FAMILIES, *(pytest.param(family, marks=pytest.mark.slow) for family in MORE)]
+)
 def test_what_is_said_to_be_cut_is_cut(family: str, small: Callable[[str], list[str]]) -> None:
     # a template is long in the tokens of these small tokenizers, which are bytes
     room = {"qwen_image": 300, "flux2_dev": 900}.get(family, 60)
