@@ -47,12 +47,14 @@ STORE = DOCS / "results" / "hacking.runs.json"
 BASELINE = {
     "hacking": "V-GRPO, biased",
     "hacking_digits": "V-GRPO",
+    "hacking_words": "V-GRPO",
     "hacking_text": "PPO, no KL",
 }
 """The row that those with a remedy are compared with."""
 TITLES = {
     "hacking": "Images",
     "hacking_digits": "A learned proxy of real digits",
+    "hacking_words": "Words, read by two OCR engines",
     "hacking_text": "Texts",
 }
 FURTHER = {
@@ -62,6 +64,7 @@ FURTHER = {
         "gold_frechet/mean": "Fréchet distance",
         "diversity": "diversity",
     },
+    "hacking_words": {"diversity": "diversity"},
     "hacking_text": {"diversity": "distinct-2", "text/repetition": "repetition"},
 }
 """Further metrics of a sweep's evaluations, with their titles."""
@@ -76,6 +79,7 @@ NAMES = {
     "shapes_learned": "learned",
     "lexicon": "lexicon (texts)",
     "proxy": "digits",
+    "ocr": "words",
 }
 
 
@@ -317,7 +321,7 @@ def draw(sweep: str, rows: Mapping[str, Sequence[Run]], path: Path) -> None:
     if not rows:
         return
     texts = sweep == "hacking_text"
-    columns = {"Texts": [*rows]} if texts else panels_of(rows)
+    columns = panels_of(rows) if sweep == "hacking" else {TITLES[sweep]: [*rows]}
     width, height = max(4.4 * len(columns), 5.2), 7.4
     with saved_figure((width, height), path) as figure:
         grid = figure.subplots(2, len(columns), squeeze=False, sharey=True)

@@ -16,9 +16,14 @@ from rlfactory.report.statistics import MIN_RUNS, mean_interval
 from rlfactory.run.atomic_write import write_text
 from rlfactory.sweep.table import Table
 
-GOLD = {"hacking": "shapes", "hacking_digits": "gold", "hacking_text": "sentiment"}
+GOLD = {
+    "hacking": "shapes",
+    "hacking_digits": "gold",
+    "hacking_words": "gold",
+    "hacking_text": "sentiment",
+}
 """The gold score of each sweep."""
-PROXIES = ("shapes_biased", "shapes_noisy", "shapes_learned", "lexicon", "proxy")
+PROXIES = ("shapes_biased", "shapes_noisy", "shapes_learned", "lexicon", "proxy", "ocr")
 OTHERS = ("diversity", "text/repetition", "gold_top1/mean", "gold_frechet/mean")
 """Further metrics of evaluations."""
 DIVERSITY = ("diversity/pairwise", "diversity/distinct_2")

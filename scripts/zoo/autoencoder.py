@@ -10,16 +10,16 @@ from torch import Tensor, nn
 from training import Progress, batches, cosine, step_optimizer
 
 
-def build_vae(**options: object) -> AutoencoderKL:
-    """The untrained autoencoder."""
+def build_vae(widths: tuple[int, ...] = (16, 16, 64, 64), **options: object) -> AutoencoderKL:
+    """The untrained autoencoder, with a halving between neighbouring `widths`."""
     return AutoencoderKL(
-        down_block_types=("DownEncoderBlock2D",) * 4,
-        up_block_types=("UpDecoderBlock2D",) * 4,
+        down_block_types=("DownEncoderBlock2D",) * len(widths),
+        up_block_types=("UpDecoderBlock2D",) * len(widths),
+        block_out_channels=widths,
         layers_per_block=1,
-        latent_channels=16,
         norm_num_groups=8,
         **{
-            "block_out_channels": (16, 16, 64, 64),
+            "latent_channels": 16,
             "sample_size": 64,
             "use_quant_conv": False,
             "use_post_quant_conv": False,

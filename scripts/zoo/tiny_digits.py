@@ -46,7 +46,7 @@ def main() -> None:
     args.work.mkdir(parents=True, exist_ok=True)
     images, digits = (torch.cat(pair) for pair in zip(part(0), part(1), strict=True))
     pipe = build_pipeline(args.work, args.seed, ["a", "an", *WORDS], WIDTH)
-    pipe.vae = build_vae(block_out_channels=(16, 16, 32, 32), sample_size=SIZE)
+    pipe.vae = build_vae((16, 16, 32, 32), sample_size=SIZE)
     train_vae(pipe.vae, images, args.vae_steps, args.work, args.seed)
     latents = encoded(pipe.vae, images, args.work / "latents.safetensors")
     shift, scale = latents.mean().item(), 1 / latents.std().item()

@@ -26,7 +26,7 @@ from noising import Batch, Captioned, noisy_batches
 from saving import save_half
 from torch import Tensor, nn
 from training import Leg, Progress, cosine, step_optimizer
-from words import CLIP_WIDTH, TEXT_LENGTH, WIDTH, tokenized
+from words import TEXT_LENGTH, WIDTH, tokenized
 
 GUIDANCE = (1.0, 5.0)
 SHIFT = 2.0
@@ -50,7 +50,7 @@ def build_pipeline(parts: Parts, seed: int) -> FluxPipeline:
         attention_head_dim=32,
         num_attention_heads=WIDTH // 32,
         joint_attention_dim=WIDTH,
-        pooled_projection_dim=CLIP_WIDTH,
+        pooled_projection_dim=WIDTH // 2,
         guidance_embeds=True,
         axes_dims_rope=(8, 12, 12),
     )

@@ -26,7 +26,7 @@ from noising import Batch, Captioned, noisy_batches
 from saving import save_half
 from torch import Tensor, nn
 from training import Leg, Progress, cosine, step_optimizer
-from words import CLIP_WIDTH, TEXT_LENGTH, tokenized
+from words import TEXT_LENGTH, WIDTH, tokenized
 
 TAUGHT, DRAWN = 24, 8  # in each step
 WIDTHS = (64, 96)
@@ -50,7 +50,7 @@ def build_pipeline(parts: Parts, seed: int) -> StableDiffusionPipeline:
         up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
         block_out_channels=WIDTHS,
         layers_per_block=1,
-        cross_attention_dim=CLIP_WIDTH,
+        cross_attention_dim=WIDTH // 2,
         attention_head_dim=tuple(width // 32 for width in WIDTHS),  # in truth the number of heads
         norm_num_groups=4,  # few: the noise that passes through a norm must keep its size
     )

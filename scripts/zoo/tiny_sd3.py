@@ -48,23 +48,32 @@ ABOUT = [
 
 
 def build_pipeline(
-    folder: Path, seed: int, words: Sequence[str] | None = None, width: int = WIDTH
+    folder: Path,
+    seed: int,
+    words: Sequence[str] | None = None,
+    width: int = WIDTH,
+    text_width: int = WIDTH,
+    patch: int = 1,
+    channels: int = 16,
+    sample_size: int = 8,
 ) -> StableDiffusion3Pipeline:
     """The untrained pipeline: Stable Diffusion 3's own classes, all of them small.
 
-    `words` are those that it knows, None for the grammar's; `width` is the transformer's.
+    `words` are those that it knows, None for the grammar's; `width` is the transformer's,
+    `text_width` T5's and that of both CLIPs together, `patch` a token's edge in latents, `channels`
+    the latents'; the positions of neighbours differ by `sample_size / patch / 16`.
     """
     torch.manual_seed(seed)
     clip, t5 = clip_tokenizer(folder, words), t5_tokenizer(words)
     transformer = SD3Transformer2DModel(
-        sample_size=8,
-        patch_size=1,
-        in_channels=16,
-        out_channels=16,
+        sample_size=sample_size,
+        patch_size=patch,
+        in_channels=channels,
+        out_channels=channels,
         num_layers=4,
         attention_head_dim=32,
         num_attention_heads=width // 32,
-        joint_attention_dim=WIDTH,
+        joint_attention_dim=text_width,
         caption_projection_dim=width,
         pooled_projection_dim=2 * 64,
         pos_embed_max_size=16,
@@ -75,11 +84,11 @@ def build_pipeline(
         transformer=transformer,
         scheduler=FlowMatchEulerDiscreteScheduler(shift=SHIFT),
         vae=vae,
-        text_encoder=clip_encoder(clip),
+        text_encoder=clip_encoder(clip, text_width // 2),
         tokenizer=clip,
-        text_encoder_2=clip_encoder(clip),
+        text_encoder_2=clip_encoder(clip, text_width // 2),
         tokenizer_2=clip,
-        text_encoder_3=t5_encoder(t5),
+        text_encoder_3=t5_encoder(t5, text_width),
         tokenizer_3=t5,
     )
 
@@ -116,9 +125,11 @@ def flow_loss(pipe: StableDiffusion3Pipeline, batch: Batch) -> Tensor:
     return F.mse_loss(velocity, batch.eps - batch.x0)
 
 
-def train_flow(pipe: StableDiffusion3Pipeline, leg: Leg, data: Captioned) -> Progress:
+def train_flow(
+    pipe: StableDiffusion3Pipeline, leg: Leg, data: Captioned, decay: float = 0.998
+) -> Progress:
     """Train by rectified flow, with times shifted towards noise."""
-    progress = Progress(leg.path, leg.parts, leg.optimizer, decay=0.998)
+    progress = Progress(leg.path, leg.parts, leg.optimizer, decay)
     steps = range(progress.step, leg.steps)
     for step, batch in noisy_batches(data, steps, leg.seed, SHIFT):
         loss = flow_loss(pipe, batch)

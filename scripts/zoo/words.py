@@ -22,7 +22,6 @@ from transformers import (
 from rlfactory.prompts.ops.scenes import vocabulary
 
 TEXT_LENGTH = 16
-CLIP_WIDTH = 64
 WIDTH = 128  # of T5, and of the transformers of images
 
 
@@ -57,11 +56,11 @@ def t5_tokenizer(words: Sequence[str] | None = None) -> T5TokenizerFast:
     return T5TokenizerFast(vocab=pieces, extra_ids=0, model_max_length=TEXT_LENGTH)
 
 
-def clip_encoder(tokenizer: CLIPTokenizer) -> CLIPTextModelWithProjection:
+def clip_encoder(tokenizer: CLIPTokenizer, width: int = WIDTH // 2) -> CLIPTextModelWithProjection:
     config = CLIPTextConfig(
         vocab_size=len(tokenizer),
-        hidden_size=CLIP_WIDTH,
-        intermediate_size=128,
+        hidden_size=width,
+        intermediate_size=2 * width,
         projection_dim=64,
         num_hidden_layers=2,
         num_attention_heads=2,
@@ -73,14 +72,14 @@ def clip_encoder(tokenizer: CLIPTokenizer) -> CLIPTextModelWithProjection:
     return CLIPTextModelWithProjection(config)
 
 
-def t5_encoder(tokenizer: T5TokenizerFast) -> T5EncoderModel:
+def t5_encoder(tokenizer: T5TokenizerFast, width: int = WIDTH) -> T5EncoderModel:
     config = T5Config(
         vocab_size=len(tokenizer),
-        d_model=WIDTH,
+        d_model=width,
         d_kv=32,
-        d_ff=256,
+        d_ff=2 * width,
         num_layers=2,
-        num_heads=4,
+        num_heads=width // 32,
         dropout_rate=0.0,
     )
     return T5EncoderModel(config)

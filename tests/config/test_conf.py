@@ -27,6 +27,7 @@ NEEDS = {
     "prompts/activities": ["reward=compressibility"],
     "prompts/imagenet_animals": ["reward=compressibility"],
     "prompts/signs": ["reward=ocr"],
+    "prompts/words": ["reward=ocr"],
     "prompts/digits": ["reward=compressibility"],
     "prompts/abilities": ["reward=compressibility"],
     "prompts/preferences": ["reward=compressibility"],

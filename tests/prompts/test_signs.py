@@ -37,3 +37,12 @@ def test_words_that_are_none(words):
 
 def test_words_of_ones_own():
     assert all('"Mango"' in p.text for p in Signs(words=["Mango"]).draw(4, seed=0, iteration=0))
+
+
+def test_places_of_ones_own_and_short_words() -> None:
+    source = Signs(places=['"{}"'], longest=6)
+    texts = [p.text for p in [*source.prompts, *source.eval_prompts]]
+    assert sorted(texts) == sorted(f'"{word}"' for word in WORDS if len(word) <= 6)
+    for options in ({"places": []}, {"places": ["a sign: {}"]}, {"longest": 2}):
+        with pytest.raises(PromptError, match=rf"prompts\.{[*options][0]}"):
+            Signs(**options)

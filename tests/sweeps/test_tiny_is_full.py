@@ -107,6 +107,8 @@ def test_a_tiny_form_decides(name: str) -> None:
     words = sheet.sizes["tiny"]
     if "prompts=digits" in words:  # ten prompts, each of which is drawn ten times
         assert "evaluation.noises=10" in words
+    elif "prompts=words" in words:  # 41 are held out
+        assert "evaluation.noises=4" in words
     else:
         assert "evaluation.prompts=256" in words
     if "prompts=shapes" in words:

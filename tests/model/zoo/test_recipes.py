@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rlfactory.dynamics.ops.forward_process import RectifiedFlow, VariancePreserving
 from rlfactory.model.pipelines.shipped import SHARED, WEIGHTS, zoo_path
+from rlfactory.prompts.signs import WORDS
 
 Recipes = Callable[[str], ModuleType]
 
@@ -193,18 +194,53 @@ def test_digits_have_disjoint_halves_and_their_own_words(recipes: Recipes, tmp_p
     for mine, whole in zip(zip(*parts, strict=True), (images, numbers), strict=True):
         assert torch.equal(torch.cat(mine), whole), "together all scans, each once"
     pipe = recipe.build_pipeline(tmp_path, 0, ["a", "an", *digits.WORDS], recipe.WIDTH)
-    assert sum(p.numel() for p in pipe.transformer.parameters()) < 1e6
-    pipe.vae = recipe.build_vae(block_out_channels=(16, 16, 32, 32), sample_size=digits.SIZE)
+    assert sum(p.numel() for p in pipe.transformer.parameters()) < 1.4e6
+    pipe.vae = recipe.build_vae((16, 16, 32, 32), sample_size=digits.SIZE)
     latents = recipe.encoded(pipe.vae, images[:20], tmp_path / "latents.safetensors")
     assert latents.shape == (20, 16, 4, 4)
     words = recipe.tokenize(pipe, [f"a {digits.WORDS[n]}" for n in numbers[:20]])
     data = recipe.Captioned(latents, words, recipe.tokenize(pipe, [""]))
+    _train_and_save(recipe, pipe, data, ["a three", "an eight"], tmp_path)
+
+
+def _train_and_save(
+    recipe: ModuleType, pipe: object, data: object, text: list[str], folder: Path
+) -> None:
+    """Two steps, then the check of the embedding, and the files."""
     part = torch.nn.ModuleDict({name: getattr(pipe, name) for name in recipe.PARTS})
-    optimizer = recipe.adamw(part.parameters())
-    leg = recipe.Leg(tmp_path / "flow.pt", part, optimizer, 2, lambda step: 1.0, 1)
+    optimizer = torch.optim.AdamW(part.parameters())
+    leg = recipe.Leg(folder / "flow.pt", part, optimizer, 2, lambda step: 1.0, 1)
     recipe.train_flow(pipe, leg, data).use_average()
-    recipe.save(pipe, tmp_path / "out", ["a three", "an eight"])
-    assert (tmp_path / "out" / "model_index.json").is_file()
+    recipe.save(pipe, folder / "out", text)
+    assert (folder / "out" / "model_index.json").is_file()
+
+
+@pytest.mark.slow
+def test_signs_have_a_letter_in_each_cell_and_no_word_of_the_prompts(
+    recipes: Recipes, tmp_path: Path
+) -> None:
+    recipe = recipes("tiny_words")
+    images, captions = recipe.draw_signs(300, 0)
+    assert images.shape == (300, 3, 48, 96)
+    words = [caption.strip('"') for caption in captions]
+    assert {len(word) for word in words} == {3, 4, 5, 6}
+    assert not {*words} & {word.lower() for word in WORDS}
+    ink = (images.float() - images[:, :, :1, :1]).abs().amax((1, 2)) > 60
+    filled = ink[:, 4:].unfold(1, 8, 16).any(2).sum(1)  # the middle of each cell but its edges
+    assert filled.tolist() == [len(word) for word in words]
+    assert recipe.pieces(images[:2]).shape == (6, 3, 32, 32)
+    assert torch.equal(recipe.pieces(images[:2])[1], images[0, :, 8:40, 32:64])
+    pipe = recipe.untrained(tmp_path, 0)
+    assert sum(p.numel() for p in pipe.transformer.parameters()) < 1.4e6
+    latents = recipe.encoded(pipe.vae, images[:20], tmp_path / "latents.safetensors")
+    assert latents.shape == (20, 8, 12, 24)
+    ids = recipe.tokenize(pipe, captions[:20])
+    spelled = pipe.tokenizer.convert_ids_to_tokens(ids[0][0])[2 : 2 + len(words[0])]
+    assert "".join(spelled).replace("</w>", "") == words[0], "letter by letter"
+    data = recipe.Captioned(latents, ids, recipe.tokenize(pipe, [""]))
+    _train_and_save(recipe, pipe, data, ['"cabin"', '"fox"'], tmp_path)
+    capitals = recipe.tokenize(pipe, [caption.upper() for caption in captions[:20]])
+    assert all(map(torch.equal, capitals, ids)), "as typed, in any case"
 
 
 def test_a_training_that_goes_on_has_the_ids_that_it_began_with(
