@@ -14,6 +14,7 @@ from rlfactory.config.named_models import (
     model_of,
     offline_fault,
 )
+from rlfactory.config.options import options
 from rlfactory.config.problems import Problem
 from rlfactory.config.words import typed_value
 from rlfactory.model.lm.trainable import GGUF, language_fault
@@ -55,7 +56,8 @@ def require_model_folders(config: Config, traits: Traits) -> Iterator[Problem]:
     folders = sorted(p.parent for p in shipped.glob(f"*/{index}"))
     names = [*(PACKAGED if writes else ()), *(folder.name for folder in folders)]
     pipeline = traits["model"].get("pipeline")
-    fitting = [f.name for f in folders if pipeline is None or pipeline_of(f) == pipeline]
+    general = [folder for folder in folders if folder.name in options("model")]
+    fitting = [f.name for f in general if pipeline is None or pipeline_of(f) == pipeline]
     for key in ("path", "value_path"):
         path = config["model"].get(key)
         if not isinstance(path, str) or is_reference(path):
