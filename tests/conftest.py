@@ -54,11 +54,14 @@ RECIPES = Path(__file__).parents[1] / "scripts" / "zoo"
 
 PAGES = (
     *("docs", "scripts", "sweeps", "config/peers", "report/test_sweep_results.py"),
-    *("config/test_companions.py", "test_readme.py", "test_vocabulary.py"),
+    *("config/test_companions.py", "config/test_peers.py", "test_readme.py", "test_vocabulary.py"),
 )
 """Tests of texts, data files and scripts, which change by themselves: marked `pages`."""
-SLOW = ("strangers", "device/test_pretended.py")
-"""Hundreds of commands as strangers type them, and a device that counts: marked `slow`."""
+SLOW = (
+    *("strangers", "device/test_pretended.py", "model/test_kontext_run.py"),
+    *("train/test_videos.py", "train/process/test_worker_text.py"),
+)
+"""Hundreds of commands as strangers type them, a device that counts, whole runs: marked `slow`."""
 NOT_PAGES = ("scripts/test_suggestions.py", "config/test_companions.py::test_the_nearest_is_chosen")
 
 
