@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from rlfactory.cli import app  # noqa: F401  (imported once, for all runs)
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.model.lm.gpt2_step import GPT2Step
@@ -100,6 +102,7 @@ def attempt(words: list[str], prepare: Callable[[], None] = lambda: None) -> tup
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
+        torch.set_num_threads(1)  # makes torch's pool anew; two threads at once would fail
         os.close(read)
         os.dup2(write, 1)
         os.dup2(write, 2)

@@ -6,10 +6,13 @@ of a small run.
 
 import gc
 import importlib
+import os
 
 import torch
 
 torch.set_num_threads(1)  # a thread of ours would be missing after the fork
+# a child makes torch's pool anew when it first uses it, and two threads at once would fail
+os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 
 for name in (
     "diffusers.models.autoencoders",
