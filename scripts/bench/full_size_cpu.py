@@ -43,9 +43,10 @@ assert image.size == ({size}, {size})
 """
 OPEN_TEXTS = """
 import torch
-from peft import AutoPeftModelForCausalLM
-from transformers import AutoTokenizer
-model = AutoPeftModelForCausalLM.from_pretrained({export!r})
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+base = AutoModelForCausalLM.from_pretrained({base!r}, dtype=torch.bfloat16)
+model = PeftModel.from_pretrained(base, {export!r})
 tokens = AutoTokenizer.from_pretrained({export!r})("The film", return_tensors="pt")
 assert model.generate(**tokens, max_new_tokens=4).shape[1] > tokens.input_ids.shape[1]
 """
