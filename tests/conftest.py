@@ -70,7 +70,8 @@ LEFT_OUT = {"pages": PAGES, "slow": SLOW, "faults": ("faults",), "dist": ("dist"
 """Folders and files of tests that have these markers, to the last one."""
 
 
-def _is_below(path: Path, places: Sequence[str]) -> bool:
+@cache
+def _is_below(path: Path, places: tuple[str, ...]) -> bool:
     return any(path.is_relative_to(TESTS / place.partition("::")[0]) for place in places)
 
 

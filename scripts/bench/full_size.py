@@ -326,11 +326,14 @@ def main() -> None:
     parser.add_argument("words", nargs="*", metavar="KEY=VALUE")
     parser.add_argument("--meta", action="store_true", help="no device: count and estimate")
     parser.add_argument("--cpu", action="store_true", help="whole runs from files, on the CPU")
-    parser.add_argument("--only", nargs="+", choices={**MODELS, **full_size_cpu.CASES})
+    parser.add_argument("--only", nargs="+", metavar="MODEL")
     parser.add_argument("--algo", nargs="+", choices=ALGORITHMS, default=list(ALGORITHMS))
     parser.add_argument("--memory", help="an option of the group memory, such as low")
     a = parser.parse_args()
-    names = a.only or list(full_size_cpu.CASES if a.cpu else MODELS)
+    known = full_size_cpu.CASES if a.cpu else MODELS
+    names = a.only or list(known)
+    if unknown := {*names} - {*known}:
+        parser.error(f"--only {' '.join(sorted(unknown))}: here are {', '.join(known)}")
     logging.getLogger("diffusers").setLevel(logging.ERROR)
     if a.meta:
         show(iterations(names, a.algo, a.words))

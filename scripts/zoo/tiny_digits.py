@@ -11,18 +11,15 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from autoencoder import build_vae, encoded, train_vae
+from autoencoder import build_vae, train_vae
 from digits import SIZE, WORDS, part
 from inherited import zoo_folder
 from muon import adamw
-from noising import Captioned
-from tiny_sd3 import build_pipeline, save, tokenize, train_flow
-from torch import nn
+from tiny_sd3 import build_pipeline, captioned, flow_parts, save, train_flow
 from training import Leg, cosine
 
 WIDTH = 64
 SCHEDULE = 1_500  # steps after which the rate would be 0
-PARTS = ("transformer", "text_encoder", "text_encoder_2", "text_encoder_3")
 CARD = """# tiny_digits
 
 A small `StableDiffusion3Pipeline` that draws handwritten digits, 32x32 pixels, by
@@ -48,12 +45,9 @@ def main() -> None:
     pipe = build_pipeline(args.work, args.seed, ["a", "an", *WORDS], WIDTH)
     pipe.vae = build_vae((16, 16, 32, 32), sample_size=SIZE)
     train_vae(pipe.vae, images, args.vae_steps, args.work, args.seed)
-    latents = encoded(pipe.vae, images, args.work / "latents.safetensors")
-    shift, scale = latents.mean().item(), 1 / latents.std().item()
-    pipe.vae.register_to_config(shift_factor=shift, scaling_factor=scale)
     captions = [f"{'an' if digit == 8 else 'a'} {WORDS[digit]}" for digit in digits]
-    data = Captioned((latents - shift) * scale, tokenize(pipe, captions), tokenize(pipe, [""]))
-    parts = nn.ModuleDict({name: getattr(pipe, name) for name in PARTS})
+    data = captioned(pipe, images, captions, args.work)
+    parts = flow_parts(pipe)
     rate = partial(cosine, steps=SCHEDULE, warmup=100)
     path = args.work / "flow.pt"
     leg = Leg(path, parts, adamw(parts.parameters()), args.steps, rate, args.seed + 1)

@@ -112,6 +112,22 @@ def tokenize(pipe: StableDiffusion3Pipeline, captions: list[str]) -> tuple[Tenso
     return tokenized([pipe.tokenizer, pipe.tokenizer_3], captions)
 
 
+def captioned(
+    pipe: StableDiffusion3Pipeline, images: Tensor, captions: list[str], work: Path
+) -> Captioned:
+    """What the flow learns: normalised latents and captions; the pipeline keeps their scale."""
+    latents = encoded(pipe.vae, images, work / "latents.safetensors")
+    shift, scale = latents.mean().item(), 1 / latents.std().item()
+    pipe.vae.register_to_config(shift_factor=shift, scaling_factor=scale)
+    return Captioned((latents - shift) * scale, tokenize(pipe, captions), tokenize(pipe, [""]))
+
+
+def flow_parts(pipe: StableDiffusion3Pipeline) -> nn.ModuleDict:
+    """The networks that rectified flow trains."""
+    names = ("transformer", "text_encoder", "text_encoder_2", "text_encoder_3")
+    return nn.ModuleDict({name: getattr(pipe, name) for name in names})
+
+
 def flow_loss(pipe: StableDiffusion3Pipeline, batch: Batch) -> Tensor:
     """Rectified flow's loss: the squared error of the predicted velocity."""
     sequence, pooled = embed(pipe, *batch.words)
@@ -140,8 +156,7 @@ def train_flow(
 
 def legs(pipe: StableDiffusion3Pipeline, muon: list[int], work: Path, seed: int) -> Iterator[Leg]:
     """AdamW for the first 2,000 steps, then stages of Muon, which learns the captions faster."""
-    names = ("transformer", "text_encoder", "text_encoder_2", "text_encoder_3")
-    parts = nn.ModuleDict({name: getattr(pipe, name) for name in names})
+    parts = flow_parts(pipe)
     first = adamw(parts.parameters())
     rate = partial(cosine, steps=3_000, warmup=200)
     yield Leg(work / "flow_1.pt", parts, first, ADAMW_STEPS, rate, seed + 1)
@@ -181,10 +196,7 @@ def main() -> None:
     images, captions = draw_scenes(args.scenes, args.seed)
     pipe = build_pipeline(args.work, args.seed)
     train_vae(pipe.vae, images, args.vae_steps, args.work, args.seed)
-    latents = encoded(pipe.vae, images, args.work / "latents.safetensors")
-    shift, scale = latents.mean().item(), 1 / latents.std().item()
-    pipe.vae.register_to_config(shift_factor=shift, scaling_factor=scale)
-    data = Captioned((latents - shift) * scale, tokenize(pipe, captions), tokenize(pipe, [""]))
+    data = captioned(pipe, images, captions, args.work)
     for leg in legs(pipe, args.muon, args.work, args.seed):
         progress = train_flow(pipe, leg, data)
     progress.use_average()

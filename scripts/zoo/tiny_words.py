@@ -15,15 +15,14 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import torch
-from autoencoder import build_vae, encoded, train_vae
+from autoencoder import build_vae, train_vae
 from diffusers import StableDiffusion3Pipeline
 from inherited import zoo_folder
 from muon import Pair
-from noising import Captioned
 from PIL import Image, ImageDraw, ImageFont
-from tiny_sd3 import build_pipeline, save, tokenize, train_flow
+from tiny_sd3 import build_pipeline, captioned, flow_parts, save, train_flow
 from tokenizers.normalizers import Lowercase
-from torch import Tensor, nn
+from torch import Tensor
 from training import Leg, cosine
 
 from rlfactory.prompts.signs import WORDS as SIGNS
@@ -33,7 +32,6 @@ FONTS = {"DejaVuSans": 18, "DejaVuSans-Bold": 16, "DejaVuSerif-Bold": 15, "DejaV
 CELL = 16  # pixels from letter to letter: four latents, two tokens
 WIDE, HIGH = 96, 48
 SCHEDULE = 1_500  # steps after which the rate would be 0
-PARTS = ("transformer", "text_encoder", "text_encoder_2", "text_encoder_3")
 CARD = """# tiny_words
 
 A small `StableDiffusion3Pipeline` that draws words of three to six letters, 96x48 pixels, by
@@ -119,11 +117,8 @@ def main() -> None:
     images, captions = draw_signs(args.signs, args.seed)
     pipe = untrained(args.work, args.seed)
     train_vae(pipe.vae, pieces(images), args.vae_steps, args.work, args.seed)
-    latents = encoded(pipe.vae, images, args.work / "latents.safetensors")
-    shift, scale = latents.mean().item(), 1 / latents.std().item()
-    pipe.vae.register_to_config(shift_factor=shift, scaling_factor=scale)
-    data = Captioned((latents - shift) * scale, tokenize(pipe, captions), tokenize(pipe, [""]))
-    parts = nn.ModuleDict({name: getattr(pipe, name) for name in PARTS})
+    data = captioned(pipe, images, captions, args.work)
+    parts = flow_parts(pipe)
     pair = Pair(pipe.transformer.transformer_blocks, parts)
     rate = partial(cosine, steps=SCHEDULE, warmup=50)
     leg = Leg(args.work / "flow.pt", parts, pair, args.steps, rate, args.seed + 1)

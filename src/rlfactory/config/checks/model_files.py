@@ -1,7 +1,7 @@
 """Rules on files of models: model folders and their configurations, and the run to begin from."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +56,6 @@ def require_model_folders(config: Config, traits: Traits) -> Iterator[Problem]:
     folders = sorted(p.parent for p in shipped.glob(f"*/{index}"))
     names = [*(PACKAGED if writes else ()), *(folder.name for folder in folders)]
     pipeline = traits["model"].get("pipeline")
-    general = [folder for folder in folders if folder.name in options("model")]
-    fitting = [f.name for f in general if pipeline is None or pipeline_of(f) == pipeline]
     for key in ("path", "value_path"):
         path = config["model"].get(key)
         if not isinstance(path, str) or is_reference(path):
@@ -74,9 +72,16 @@ def require_model_folders(config: Config, traits: Traits) -> Iterator[Problem]:
             yield Problem("model.path", _single_file(path, pipeline))
         elif wrong := _model_fault(path, index, names):
             # a model of the hub that is not downloaded is asked for on purpose
-            fix = f"model.{key}=zoo:{fitting[-1]}" if fitting and not is_hub_id(path) else ""
+            fix = "" if is_hub_id(path) else _shipped(folders, pipeline)
             fix = "model.value_path=null" if key == "value_path" else fix
             yield Problem(f"model.{key}", f"{path} {wrong}", fix)
+
+
+def _shipped(folders: Sequence[Path], pipeline: str | None) -> str:
+    """The word for a shipped model that is an option, of the family where that is known."""
+    general = [folder for folder in folders if folder.name in options("model")]
+    fitting = [f.name for f in general if pipeline is None or pipeline_of(f) == pipeline]
+    return f"model.path=zoo:{fitting[-1]}" if fitting else ""
 
 
 def _single_file(path: str, pipeline: str) -> str:
