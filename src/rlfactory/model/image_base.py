@@ -28,6 +28,7 @@ from rlfactory.model.pipelines.loading import (
     decode_scaled,
     encode_pixels,
     encode_scaled,
+    to_unit,
 )
 from rlfactory.model.pipelines.text_encoders import Read, open_pipeline, prompt_reader, report_cut
 from rlfactory.model.precision import Precision
@@ -278,8 +279,12 @@ class PipelineModel(ImageModel):
         with self.memory.decoding(self.pipe.vae, self.device):
             return decode_latents(self._decode, latents, self.latent_pixels)
 
+    def decode_pixels(self, latents: Tensor) -> Tensor:
+        """By the same autoencoder, which has to stay on the device (`memory.offload_vae`)."""
+        return to_unit(self._decode(latents))
+
     def _decode(self, latents: Tensor) -> Tensor:
-        """Pixels `[B, 3, H, W]`, of a video `[B, F, 3, H, W]`, in [-1, 1]; without gradient."""
+        """Pixels `[B, 3, H, W]`, of a video `[B, F, 3, H, W]`, in [-1, 1]."""
         return decode_scaled(self.pipe.vae, latents)
 
     def encode_images(self, images: Tensor) -> Tensor:
