@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, Literal
 
 import torch
@@ -106,13 +107,25 @@ class Draft(RewardGradient):
         return replace(items, x=x, t=torch.cat([items.t, t], 1))
 
     def finish(self, model: ImageModel, batch: StateBatch) -> tuple[Tensor, Tensor]:
-        """The steps that are left."""
-        times = to_device(self.sigmas[batch.at :], batch.x.device).unsqueeze(1)
-        times = times.expand(-1, len(batch.x))
-        first, x = self.step(model, batch, batch.x, times[0], times[1])
-        for t, t_next in zip(times[1:-1], times[2:], strict=True):
-            _, x = self.step(model, batch, x, t, t_next)
-        return first, x
+        """The steps that are left, each as the rollout takes it."""
+        times = to_device(self.sigmas[batch.at :], batch.x.device)
+        x = before = batch.x
+        predictions = list[Tensor]()
+        for number, (t, t_next) in enumerate(pairwise(times.unsqueeze(1).expand(-1, len(x)))):
+            noise = None if batch.draws is None else batch.draws[:, number]
+
+            def stepped(
+                x: Tensor, t: Tensor = t, t_next: Tensor = t_next, noise: Tensor | None = noise
+            ) -> tuple[Tensor, Tensor]:
+                prediction = model.predict(x, t, batch.condition)
+                return prediction, self.dynamics.step(x, prediction, t, t_next, noise=noise).next
+
+            before = x
+            prediction, x = self.run(model, stepped, x)
+            predictions = [*predictions[:1], prediction]
+        if self.dynamics.decode == "x0":
+            x = model.forward_process.to_x0(before, predictions[-1], times[-2].expand(len(x)))
+        return predictions[0], x
 
     def losses(self, scores: Tensor) -> Tensor:
         """`-r`."""

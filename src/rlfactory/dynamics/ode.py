@@ -15,7 +15,6 @@ class ODE(Dynamics):
 
     has_log_prob = False
     process = None
-    step_form = "ode"
 
     def __init__(self, process: ForwardProcess) -> None:
         self.forward_process = process

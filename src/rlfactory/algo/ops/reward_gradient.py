@@ -12,7 +12,8 @@ from rlfactory.algo.base import Algorithm, Loss
 from rlfactory.batch import Batch, Outputs, TrainingItems
 from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Rollout
-from rlfactory.utils.pytree import require
+from rlfactory.utils import rng
+from rlfactory.utils.pytree import require, to_device
 
 
 @dataclass(frozen=True)
@@ -23,11 +24,14 @@ class StateBatch(Batch):
         prompts: N texts.
         metadata: What each prompt's source says about it.
         at: The number of the sampling step that the states are before.
+        draws: The noise of that step and the further ones, `[N, K, C, H, W]`; None: they are
+            deterministic.
     """
 
     prompts: Sequence[str] = ()
     metadata: Sequence[Mapping[str, Any]] = ()
     at: int = 0
+    draws: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -38,11 +42,14 @@ class StateItems(TrainingItems):
         prompts: B texts.
         metadata: What each prompt's source says about it.
         at: The number of the sampling step that the states are before.
+        draws: The noise of that step and the further ones of each sample, `[B, K, C, H, W]`; None:
+            they are deterministic.
     """
 
     prompts: Sequence[str] = ()
     metadata: Sequence[Mapping[str, Any]] = ()
     at: int = 0
+    draws: Tensor | None = None
 
     def split(self, size: int) -> Iterator[StateBatch]:
         """Yield micro-batches of `size` items; the last one may have fewer."""
@@ -54,7 +61,8 @@ class StateItems(TrainingItems):
             columns = {f.name: getattr(batch, f.name) for f in fields(Batch)}
             prompts = [self.prompts[row] for row in rows]
             metadata = [self.metadata[row] for row in rows]
-            yield StateBatch(**columns, prompts=prompts, metadata=metadata, at=self.at)
+            draws = None if self.draws is None else self.draws[batch.sample]
+            yield StateBatch(**columns, prompts=prompts, metadata=metadata, at=self.at, draws=draws)
 
 
 class RewardGradient(Algorithm[ImageModel, StateItems, StateBatch]):
@@ -106,6 +114,11 @@ class RewardGradient(Algorithm[ImageModel, StateItems, StateBatch]):
         state = require(rollout.state, "the states before the kept step")
         at = self.kept_step(len(self.sigmas) - 1, seed=seed, iteration=iteration)
         t = self.sigmas[at].to(state.device).expand(len(state), 1)
+        draws = None
+        if self.dynamics.has_log_prob:  # the noise of the sampler, by the same key
+            shape = [len(self.sigmas) - 1, *state.shape[1:]]
+            noise = rng.normal(seed, "steps", [iteration], rollout.index.tolist(), shape)
+            draws = to_device(noise[:, at:], state.device)
         return StateItems(
             x=state[:, None],
             t=t,
@@ -115,6 +128,7 @@ class RewardGradient(Algorithm[ImageModel, StateItems, StateBatch]):
             prompts=rollout.prompts,
             metadata=rollout.metadata,
             at=at,
+            draws=draws,
         )
 
     def loss(self, model: ImageModel, batch: StateBatch) -> Loss:
@@ -129,18 +143,6 @@ class RewardGradient(Algorithm[ImageModel, StateItems, StateBatch]):
         scores = self.run(model, scored, latents).to(latents.device)
         losses = self.losses(scores)
         return Loss(losses.mean(), Outputs(prediction), {"loss/policy": losses.detach()})
-
-    def step(
-        self, model: ImageModel, batch: StateBatch, x: Tensor, t: Tensor, t_next: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """A sampling step from `x` at `t`, as the rollout takes it: prediction and next state."""
-
-        def stepped(x: Tensor) -> tuple[Tensor, Tensor]:
-            prediction = model.predict(x, t, batch.condition)
-            return prediction, self.dynamics.step(x, prediction, t, t_next).next
-
-        prediction, state = self.run(model, stepped, x)
-        return prediction, state
 
     def run(self, model: ImageModel, function: Callable[[Tensor], Any], x: Tensor) -> Any:
         """`function(x)`, computed again in the backward pass if `checkpoint` says so."""

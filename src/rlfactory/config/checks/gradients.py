@@ -44,13 +44,11 @@ def require_reward_gradient(config: Config, traits: Traits) -> Iterator[Problem]
 
 
 def require_gradient_path(config: Config, traits: Traits) -> Iterator[Problem]:
-    """The gradient runs through the ODE's steps, the decoder and the reward, which stay in place
-    and in this process; each sample has a state.
-    """
+    """The gradient runs through single steps, decoder and reward, which stay where they are."""
     if not _follows(traits):
         return
-    if traits["dynamics"].get("step_form") != "ode":
-        message = "the gradient runs through the steps of the ODE; these dynamics take others"
+    if traits["dynamics"].get("is_multistep"):
+        message = "the last steps are taken again with a gradient, and these need all before them"
         yield Problem("dynamics", message, "dynamics=ode")
     if config["memory"]["offload_vae"]:
         message = "is true, and the gradient runs through the autoencoder; allowed is false"

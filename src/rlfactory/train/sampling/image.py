@@ -39,7 +39,7 @@ class ImageSampler(Sampler):
         sigmas: the noise levels of rollouts, `[n + 1]`.
         evaluation_sigmas: those of evaluations, which follow the ODE.
         transitions: the steps that are stored; None for none.
-        kept_step: says before which step of the ODE the state is stored; None: no state is.
+        kept_step: says before which step the state is stored; None: no state is.
         batch: the most samples in a pass of the network or the decoder.
         advance: called after each batch.
         evaluation_shape: the shape of latents in evaluations; by default that of rollouts.
@@ -162,17 +162,18 @@ class ImageSampler(Sampler):
                 model, condition, start, self.sigmas, self.dynamics, generators
             )
             return None, latents, None, None
-        if self.kept_step is not None:
-            total = len(self.sigmas) - 1
-            at = self.kept_step(total, seed=seed, iteration=iteration)
-            state = integrate_ode(model, condition, start, self.sigmas[: at + 1])
-            return state, integrate_ode(model, condition, state, self.sigmas[at:]), None, None
-        if drawn[1] is None:
-            return None, integrate_ode(model, condition, start, self.sigmas), None, None
-        noise = to_device(drawn[1], model.device)
+        noise = None if drawn[1] is None else to_device(drawn[1], model.device)
         if spec is None:
-            latents = integrate(model, condition, start, self.sigmas, self.dynamics, noise)
-            return None, latents, None, None
+            states = dict[int, Tensor]()
+            at = -1
+            if self.kept_step is not None:
+                at = self.kept_step(len(self.sigmas) - 1, seed=seed, iteration=iteration)
+            latents = integrate(
+                *(model, condition, start, self.sigmas, self.dynamics, noise),
+                on_state=lambda step, x: states.update({step: x} if step == at else {}),
+            )
+            return states.get(at), latents, None, None
+        assert noise is not None  # steps that are stored are stochastic
         spec = replace(spec, dynamics=self.dynamics, steps=steps, noise=noise, max_rows=self.batch)
         if spec.branch_at == "tree":
             return None, *sample_tree(model, condition, start, self.sigmas, spec)
