@@ -95,7 +95,8 @@ def items_per_sample(config: Config, traits: Traits) -> float:
     if requires != "transitions":
         # of a group, a pair is learned from
         learned = 2 / config["group_size"] if traits["algo"].get("learns_from_pairs") else 1
-        return learned * (1 if requires == "tokens" else int(config["times"].get("count", 1)))
+        is_noised = requires == "forward_process"
+        return learned * (int(config["times"].get("count", 1)) if is_noised else 1)
     drawn = 1 if config["branch_at"] == "step" else len(steps)
     return max(1, int(drawn * config["algo"].get("step_fraction", 1.0)))
 

@@ -152,11 +152,12 @@ class RewardGradient(Algorithm[ImageModel, StateItems, StateBatch]):
 
         def counted_once(x: Tensor) -> Any:
             nonlocal has_run
-            before = model.evaluations.trained
-            result = function(x)
-            if has_run:
-                model.evaluations.trained = before
+            counted = model.evaluations.trained if has_run else None
             has_run = True
-            return result
+            try:
+                return function(x)
+            finally:  # torch leaves it by an exception once it has what it needs
+                if counted is not None:
+                    model.evaluations.trained = counted
 
         return checkpoint(counted_once, x, use_reentrant=False)
