@@ -37,7 +37,8 @@ REFUSED: Mapping[str, frozenset[str]] = {
     "Stable Diffusion XL": frozenset(["grpo_guard"]),
     "FLUX.1 schnell": FINAL,  # distilled to few steps, which the loss undoes
     "Z-Image-Turbo": FINAL,
-    "Wan (video)": frozenset(["diffusion_dpo_offline"]),  # pairs are images
+    # pairs are images, and the gradient is that of an image's reward
+    "Wan (video)": frozenset(["diffusion_dpo_offline", "draft", "refl"]),
 }
 
 
@@ -47,7 +48,9 @@ def algorithms() -> tuple[str, ...]:
 
 
 def data(model: str, algorithm: str) -> tuple[str, ...]:
-    """The prompts of an algorithm that learns from images of the data."""
+    """The prompts of an algorithm that learns from images of the data; a reward with a gradient."""
+    if algorithm in ("draft", "refl"):
+        return ("reward=jpeg_standin", "scoring.offload=false")
     if algorithm != "diffusion_dpo_offline":
         return ()
     edited = ("prompts.image_column=rejected",) if model == "flux_kontext" else ()

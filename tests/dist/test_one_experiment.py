@@ -36,6 +36,11 @@ WORDS = {
         "evaluation.policy_fraction=0.5",
     ],
     "nft": ["algo=nft", "regularizer=kl_v", "schedule.steps=3", "sample_batch=5", *IMAGES],
+    "draft": [
+        *("algo=draft", "reward=jpeg_standin", "schedule.steps=3", "sample_batch=3", *SMALL, *FIRM),
+        *("prompts_per_iteration=6", "group_size=1", "updates_per_iteration=1", "micro_batch=2"),
+        *("algo.last_steps=2", "algo.truncation=random"),
+    ],
     "diffusion_dpo": [
         *("algo=dpo", "schedule.steps=3", "sample_batch=3", *SMALL, *FIRM, "group_size=3"),
         "algo.beta=1",  # it multiplies rounding errors of predictions

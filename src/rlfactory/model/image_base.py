@@ -280,7 +280,11 @@ class PipelineModel(ImageModel):
             return decode_latents(self._decode, latents, self.latent_pixels)
 
     def decode_pixels(self, latents: Tensor) -> Tensor:
-        """By the same autoencoder, which has to stay on the device (`memory.offload_vae`)."""
+        """By the same autoencoder."""
+        if (
+            self.memory.offload_vae
+        ):  # it stays for the backward pass, and `decode` offloads it again
+            self.pipe.vae.to(self.device)
         return to_unit(self._decode(latents))
 
     def _decode(self, latents: Tensor) -> Tensor:

@@ -27,7 +27,6 @@ def problems(*words: str) -> list[Problem]:
         ([*SUM, "reward.of=[jpeg_standin,shapes]"], "reward.parts.shapes"),
         ([*SUM, "reward.normalise=running"], "reward.normalise"),
         (["dynamics=dpm_solver"], "dynamics"),
-        (["memory.offload_vae=true"], "memory.offload_vae"),
         (["scoring.offload=true"], "scoring.offload"),
         (["scoring.background=process"], "scoring.background"),
         (["resample=2", "group_size=2"], "resample"),
@@ -50,6 +49,7 @@ def test_one_error_and_a_fix_that_works(algo: str, words: list[str], key: str) -
         ["dynamics=flow_sde"],
         ["regularizer=kl_v"],
         ["model=tiny_sd"],
+        ["memory=low", "scoring.offload=false"],
     ],
 )
 def test_what_fits(words: list[str]) -> None:

@@ -44,15 +44,12 @@ def require_reward_gradient(config: Config, traits: Traits) -> Iterator[Problem]
 
 
 def require_gradient_path(config: Config, traits: Traits) -> Iterator[Problem]:
-    """The gradient runs through single steps, decoder and reward, which stay where they are."""
+    """The gradient runs through single steps and a reward that stays where it is."""
     if not _follows(traits):
         return
     if traits["dynamics"].get("is_multistep"):
         message = "the last steps are taken again with a gradient, and these need all before them"
         yield Problem("dynamics", message, "dynamics=ode")
-    if config["memory"]["offload_vae"]:
-        message = "is true, and the gradient runs through the autoencoder; allowed is false"
-        yield Problem("memory.offload_vae", message, "memory.offload_vae=false")
     if config["scoring"]["offload"]:
         message = "is true, and the gradient runs through the reward; allowed is false"
         yield Problem("scoring.offload", message, "scoring.offload=false")
