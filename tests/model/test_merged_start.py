@@ -1,4 +1,4 @@
-"""Adapters merged into a network before it is trained: what it computes, what an export computes."""
+"""Adapters merged into a network before it is trained: what it and an export of it compute."""
 
 import json
 from pathlib import Path

@@ -104,16 +104,25 @@ def weights(run: Path, step: int) -> dict[str, torch.Tensor]:
     ("media", "finetune"), [("texts", "lora"), pytest.param("images", "lora", marks=WHOLE)]
 )
 def test_a_merged_start_is_below_what_is_trained(
-    undrawn: None, media: str, finetune: str, tmp_path: Path, refused: Any
+    undrawn: None,
+    media: str,
+    finetune: str,
+    tmp_path: Path,
+    refused: Any,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    def said(*words: str) -> str:
+        capsys.readouterr()
+        return str(refused("check", *words))
+
     first, whole, parts = (tmp_path / name for name in ("first", "whole", "parts"))
     assert dispatch([f"run_dir={first}", *KINDS[media], *ADAPTERS]) == 0
     start = tmp_path / "start"
-    assert "begin_as=merged" in refused("check", *KINDS[media], f"begin_from={first}", MERGED)
+    assert "begin_as=merged" in said(*KINDS[media], f"begin_from={first}", MERGED)
     assert dispatch(["export", str(first), "--to", str(start), "--weights", "policy"]) == 0
     words = [*KINDS[media], KL[media], f"begin_from={start}", MERGED, "optimizer.lr=0.05"]
     words = [*words, f"model.finetune={finetune}", "model.lora_rank=3", "model.lora_alpha=3"]
-    assert "reference_from=start" in refused("check", *words, "reference_from=base")
+    assert "reference_from=start" in said(*words, "reference_from=base")
     assert dispatch([f"run_dir={whole}", *words, "iterations=2"]) == 0
     assert dispatch([f"run_dir={parts}", *words, "iterations=1"]) == 0
     # the run's own copy is what goes on
@@ -133,7 +142,7 @@ def test_a_merged_start_is_below_what_is_trained(
     for key, value in bare.items():
         held = saved[key][:2] if "lora_A" in key else saved[key][:, :2]
         torch.testing.assert_close(held, value * (1 if "lora_A" in key else 4))
-    assert "begin_from=" in refused("check", *KINDS[media], f"begin_from={whole}")
+    assert "begin_from=" in said(*KINDS[media], f"begin_from={whole}")
     assert dispatch(["check", *KINDS[media], f"begin_from={out}"]) == 0
 
 

@@ -265,9 +265,8 @@ def describe_beginning(config: Config) -> str:
     """The weights that a run begins from, what becomes of them, and the reference."""
     begun = config["begin_from"]
     if config.get("begin_as") == "merged":
-        return (
-            f"the adapters of {begun}, merged into the network (begin_as), which the reference is"
-        )
+        merged = f"the adapters of {begun}, merged into the network (begin_as)"
+        return f"{merged}; the reference is that network"
     is_start = config["reference_from"] == "start"
     reference = "the reference too" if is_start else "the reference is the model without them"
     return f"the weights of {begun}; {reference} (reference_from)"

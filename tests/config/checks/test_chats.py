@@ -1,6 +1,7 @@
 """Rules on conversations."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -140,3 +141,24 @@ def test_a_response_leaves_room() -> None:
     assert key == "dynamics.length"
     assert "at most" in message
     assert told("model=tiny_gpt2", fix) == []
+
+
+def test_a_stop_text_of_several_tokens_is_told_before_a_run() -> None:
+    words = ("model=tiny_gpt2", r"dynamics.stop=[.,\n\nThe]")
+    assert told(*words) == []
+    ((key, message, fix),) = told(*words, "dynamics.stop_match=token")
+    assert key == "dynamics.stop_match"
+    assert re.search(r"'\\n\\nThe' is \d tokens of ", message)
+    assert told(*words, fix) == []
+    assert told("model=tiny_gpt2", "dynamics.stop=[.]", "dynamics.stop_match=token") == []
+
+
+def test_an_answer_is_that_of_a_completion() -> None:
+    write(
+        {"prompt": "2 + 2 =", "completion": "<think>four</think> 4"},
+        {"prompt": "1 + 1 =", "completion": " 2"},
+    )
+    words = (*WORDS, "algo=sft", "algo.train_on=answer")
+    words = (*words, "prompts_per_iteration=2", "updates_per_iteration=1")
+    assert told(*words) == []
+    assert "algo.train_on" in {key for key, _, _ in told(*words, "algo.column=null")}

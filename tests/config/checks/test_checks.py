@@ -407,6 +407,15 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "dynamics.length",
     ),
     (
+        checks.chats.require_stop_tokens,
+        {
+            "model": {"path": "zoo:tiny_gpt2"},
+            "dynamics": {"stop": ["The end"], "stop_match": "token"},
+        },
+        {"model": {"media": "texts"}},
+        "dynamics.stop_match",
+    ),
+    (
         checks.chats.require_rows_of_tokens,
         {"model": {"path": added_token(), "system_prompt": "be <new>"}},
         {"model": {"media": "texts"}},

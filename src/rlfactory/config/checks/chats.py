@@ -13,7 +13,9 @@ from rlfactory.config.problems import Problem
 from rlfactory.config.prompt_data import nearest_file
 from rlfactory.model.pipelines.local_models import folder_of, read_json
 from rlfactory.prompts.ops.chat import ChatText
+from rlfactory.utils.text import typed_text
 
+TOKENIZER = "tokenizer.json"
 OPTIONS = ("auto", "plain", "none")
 """What `model.chat_template` may be beside a file."""
 
@@ -138,7 +140,7 @@ def require_rows_of_tokens(config: Config, traits: Traits) -> Iterator[Problem]:
     column = str(config["prompts"].get("column", "prompt"))
     prompts = [str(row.get(column)) for row in (() if head is None else head.rows)]
     system = config["model"].get("system_prompt") or ""
-    for token in _added_tokens(folder / "tokenizer.json"):
+    for token in _added_tokens(folder / TOKENIZER):
         for key, texts in (("prompts", prompts), ("model.system_prompt", [system])):
             if token["id"] >= rows and any(token["content"] in text for text in texts):
                 message = (
@@ -158,6 +160,23 @@ def _added_tokens(path: Path) -> list[dict[str, Any]]:
     except (OSError, ValueError):
         return []
     return found
+
+
+def require_stop_tokens(config: Config, traits: Traits) -> Iterator[Problem]:
+    """With `dynamics.stop_match=token` each stop text is one token."""
+    dynamics, path = config["dynamics"], config["model"].get("path")
+    folder = folder_of(path) if dynamics.get("stop_match") == "token" else None
+    if folder is None or not dynamics.get("stop") or not os.path.isfile(folder / TOKENIZER):
+        return
+    from tokenizers import Tokenizer  # milliseconds, which other plans need not wait
+
+    tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
+    for text in map(typed_text, dynamics["stop"]):
+        ids = tokenizer.encode(text, add_special_tokens=False).ids
+        if len(ids) != 1:
+            message = f"is token, and {text!r} is {len(ids)} tokens of {path}; text takes any"
+            yield Problem("dynamics.stop_match", message, "dynamics.stop_match=text")
+            return
 
 
 def stop_notes(config: Config) -> Iterator[str]:

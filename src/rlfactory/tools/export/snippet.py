@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from rlfactory.dynamics.schedule import Schedule
-from rlfactory.dynamics.token import typed_text
 from rlfactory.model.pipelines.families import BY_PIPELINE
 from rlfactory.model.pipelines.local_models import height_and_width
 from rlfactory.model.pipelines.noise_levels import noise_levels
@@ -21,6 +20,7 @@ from rlfactory.model.pipelines.scheduler_config import (
     spacing_of,
 )
 from rlfactory.prompts.ops.chat import Message
+from rlfactory.utils.text import typed_text
 
 Config = Mapping[str, Any]
 
