@@ -164,7 +164,10 @@ class Evaluator:
         return self.sampler.draw(texts, seed=self.seed, stream=stream, rows=rows)
 
     def _shard(self, groups: Tensor) -> Shard:
-        return Shard(local_rows(groups, self.hardware), self.hardware)
+        # a reward scores an evaluation at once, so passes that must not depend on the number of
+        # ranks are made by each of them
+        is_whole = self.hardware.divides_passes
+        return Shard(None if is_whole else local_rows(groups, self.hardware), self.hardware)
 
     def _groups(self) -> Tensor:
         """The group of each prompt: equal prompts are one group."""
