@@ -73,7 +73,11 @@ class Stretch:
 
 
 def verify(
-    path: Path, config: Config, iteration: int | None, moved: Mapping[str, str] | None = None
+    path: Path,
+    config: Config,
+    iteration: int | None,
+    moved: Mapping[str, str] | None = None,
+    layout: Config | None = None,
 ) -> int:
     """Make a stretch of a run again in a temporary folder, and print how it differs.
 
@@ -82,6 +86,7 @@ def verify(
         config: its configuration.
         iteration: the last iteration of the stretch; None: that of the newest checkpoint.
         moved: paths by key, where the run's model and files lie elsewhere now.
+        layout: the configuration to make it again with, where it has other batches or processes.
 
     Returns:
         The exit code: 0 if all bits are equal, 1 if not, or if the stretch can't be made again.
@@ -94,7 +99,8 @@ def verify(
         if not found:
             print(f"making {stretch.words} again", flush=True)
             with TemporaryDirectory(prefix="rlfactory_verify_") as place:
-                again = remake(folder, config, stretch, moved or {}, Path(place) / path.name)
+                copy = Path(place) / path.name
+                again = remake(folder, layout or config, stretch, moved or {}, copy)
                 found = [*stretch_differences(folder, again, stretch)]
                 elsewhere = [*environment_changes(folder, again, stretch)]
     except (RunFolderError, OSError, ValueError) as error:
