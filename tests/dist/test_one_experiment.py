@@ -151,7 +151,10 @@ def test_two_processes_are_one(algo: str, ran: Ran, tmp_path: Path, traces: Trac
 
 @pytest.mark.parametrize(
     "algo",
-    [pytest.param(a, marks=() if a in TWICE else pytest.mark.whole) for a in ("nft", "dpo", *TWICE)],
+    [
+        pytest.param(a, marks=() if a in TWICE else pytest.mark.whole)
+        for a in ("nft", "dpo", *TWICE)
+    ],
 )
 def test_with_a_tile_no_layout_changes_a_bit(
     algo: str, ran: Ran, tmp_path: Path, traces: Traces

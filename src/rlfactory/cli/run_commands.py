@@ -126,7 +126,7 @@ def _in_layout(config: Mapping[str, Any], words: Sequence[str]) -> Mapping[str, 
         raise PlanError([Problem("--layout", message)])
     tile = config["hardware"].get("tile")
     kept = [] if tile is None else [f"hardware.tile={tile}"]
-    return plan_composed(override_frozen(config, [*words, *kept])).config
+    return plan_composed(override_frozen(config, [*kept, *words])).config
 
 
 def inspect(words: Sequence[str]) -> int:
