@@ -25,13 +25,22 @@ def parameters() -> list[nn.Parameter]:
     return [nn.Parameter(torch.zeros(*shape)) for shape in ((4, 3), (5,), (2,))]
 
 
+class Strict(Threaded):
+    """Refuses what gloo does: tensors of several types."""
+
+    def all_gather(self, values: Tensor) -> Tensor:
+        parts = self._all(values)
+        assert len({part.dtype for part in parts}) == 1
+        return torch.cat(parts)
+
+
 def summed(leaves: int, ranks: int) -> list[list[Tensor | None]]:
     """What each rank has, of leaves in blocks as `Hardware.own_passes` gives them."""
     found: list[Any] = [None] * ranks
     table, barrier = [None] * ranks, threading.Barrier(ranks, timeout=60)
 
     def work(rank: int) -> None:
-        hardware = Threaded(rank, ranks, table, barrier)
+        hardware = Strict(rank, ranks, table, barrier)
         hardware.tile = 1
         own, trained = hardware.own_passes(range(leaves)), parameters()
         tree = GradientTree(trained, own.start)

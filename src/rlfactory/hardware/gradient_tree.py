@@ -59,7 +59,9 @@ class GradientTree:
     def _gather(self, hardware: Hardware) -> None:
         """Exchange the nodes that have no sibling here, and merge those of all ranks."""
         own, count = self._nodes, len(self._parameters)
-        has = torch.tensor([[s is not None for s in sums] for _, _, sums in own]).view(-1, count)
+        # of a rank without nodes too, the types are those of the others
+        flags = [[s is not None for s in sums] for _, _, sums in own]
+        has = torch.tensor(flags, dtype=torch.bool).view(-1, count)
         places = torch.tensor([place[:2] for place in own], dtype=torch.int64).view(-1, 2)
         places, has = hardware.all_gather(places), hardware.all_gather(has)
         columns: list[Sums] = []
