@@ -364,6 +364,7 @@ def test_times_and_memory_do_not_count() -> None:
         (changed(2, loss=0.3), "iteration 2: loss is 0.3, and 0.2"),
         (changed(2, loss=None), "loss is None"),
         (changed(2, extra=1.0), "extra is 1.0, and missing"),
+        (changed(2, **{"loss/a": 1, "advantage/std": 2, "ratio/b": 3}), "2: advantage/std is 2"),
         (changed(3, **{"eval/taste/mean": 0.7}), "eval/taste/mean is 0.7"),
         (LINES[:2], "lacks the line of evaluation at iteration 2"),
         ([*LINES, LINES[2]], "more than one line of training at iteration 2"),

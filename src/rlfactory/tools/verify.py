@@ -46,6 +46,10 @@ ONLY_AT_END = {"every": 0, "minutes": 0, "keep_every": 0, "best": False}
 OUTPUT, SHOWN = "output.txt", 60
 CLOCKS = ("time", "memory")
 """How the names of metrics begin that no two runs share."""
+STAGES = ("reward", "diversity", "advantage", "ratio", "loss", "grad")
+"""How metrics' names begin, in the order in which an iteration computes them: the first metric that
+differs says where to look.
+"""
 OF_AN_ATTEMPT = frozenset(
     {"seconds", "config", "looked", "lines", "best", "logger", "timely", "ended", "advice"}
 )
@@ -347,9 +351,16 @@ def _by_kind(
 def _line_differences(recorded: Record, remade: Record, where: str) -> Iterator[str]:
     names = [n for n in recorded.keys() | remade.keys() if not n.startswith(CLOCKS)]
     missing = object()
-    differing = sorted(n for n in names if recorded.get(n, missing) != remade.get(n, missing))
+    differing = [n for n in names if recorded.get(n, missing) != remade.get(n, missing)]
     if differing:
+        differing.sort(key=lambda name: (_stage(name), name))
         name, *others = differing
         more = f"; {len(others)} more metrics differ" if others else ""
         values = f"{recorded.get(name, 'missing')}, and {remade.get(name, 'missing')} made again"
         yield f"metrics.jsonl, {where}: {name} is {values}{more}"
+
+
+def _stage(name: str) -> int:
+    """The number of a metric's stage; names of no stage follow."""
+    beginning = name.partition("/")[0]
+    return STAGES.index(beginning) if beginning in STAGES else len(STAGES)
