@@ -90,13 +90,13 @@ def image_rates(name: str, way: tuple[str, str, bool]) -> list[list[int]]:
         )
         return torch.ones(shape, dtype=tensor.dtype)
 
+    lengths = {tokens: torch.full((1,), tokens) for tokens in TOKENS}  # real: they are read
     with fake_tensors() as mode:
         with_fake_tensors(network, mode)
 
         def count(shape: Sequence[int], tokens: int) -> tuple[int, int]:
             tensors = {
-                k: torch.full_like(v, tokens) if k == LENGTHS else longer(v, tokens)
-                for k, v in text.items()
+                k: lengths[tokens] if k == LENGTHS else longer(v, tokens) for k, v in text.items()
             }
             x, t = torch.empty(1, *shape), torch.empty(1)
 

@@ -78,7 +78,8 @@ class Flux3Klein(FlowModel):
         return written
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
-        lengths = text[LENGTHS].tolist()
+        # fake tensors, which an estimate predicts with, have no data and say 0
+        lengths = [length or self.text_tokens for length in text[LENGTHS].tolist()]
         windows = sorted({*lengths})
         if self.weights.sharding is not None:  # each process must make as many passes
             windows = [*range(WINDOW, self.text_tokens, WINDOW), self.text_tokens]
@@ -132,29 +133,43 @@ class Flux3KleinDistilled(Flux3Klein):
 
     pipeline = "Flux3DistilledModularPipeline"
 
-    absent = ("guidance", "negative_prompt")
-
-    def __init__(self, *given: Any, map_steps: PositiveInt = 16, **options: Any) -> None:
+    def __init__(
+        self,
+        *given: Any,
+        guidance: NonNegative = 1.0,
+        map_steps: PositiveInt = 16,
+        **options: Any,
+    ) -> None:
         """
         Args:
+            guidance: None: 1.
             map_steps: The steps of the pipeline's schedule, of which the network is told the next.
         """
         self.map_steps = map_steps
-        super().__init__(*given, guidance=1.0, **options)
+        super().__init__(*given, guidance=guidance, **options)
 
     @staticmethod
     def validate(options: Mapping[str, Any], run: Mapping[str, Any]) -> Faults:
-        """Samples take the steps that the network is told."""
+        """Samples take the steps that the network is told, without guidance."""
+        if options["guidance"] > 1:
+            message = (
+                f"is {options['guidance']:g}: this model was distilled to sample without guidance"
+            )
+            yield "guidance", message, "model.guidance=1"
         steps, schedule = options["map_steps"], run["schedule"]
-        others = {"schedule.steps": schedule.get("steps")}
-        others["evaluation.steps"] = run["evaluation"]["steps"] or steps
-        for key, value in others.items():
-            if value != steps:
-                message = f"is {value}, and model.map_steps={steps} tells the network other steps"
-                yield key, f"{message}: they are equal", f"{key}={steps}"
-        if schedule.get("kind") != "uniform" or schedule.get("shift") is not None:
-            message = "has other noise levels than the pipeline, whose next one the network is told"
-            yield "schedule", message, "schedule=uniform schedule.shift=null"
+        asked = {
+            "schedule.steps": (schedule.get("steps"), steps),
+            "schedule.kind": (schedule.get("kind"), "uniform"),
+            "schedule.shift": (schedule.get("shift"), None),
+            "evaluation.steps": (run["evaluation"]["steps"] or steps, steps),
+        }
+        for key, (given, own) in asked.items():
+            if given != own:
+                value = "null" if own is None else own
+                message = (
+                    f"is {given}: the network is told the steps of its own schedule, of {value}"
+                )
+                yield key, message, f"{key}={value}"
 
     def _network_times(self, t: Tensor) -> Mapping[str, Tensor]:
         shift = self.resolution.shift
