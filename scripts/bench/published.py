@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from rlfactory.config.memory.model_parts import published
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.embedding_cache import PromptCache
-from rlfactory.model.pipelines.modular import is_modular, register
+from rlfactory.model.pipelines.modular import is_modular, with_components
 from rlfactory.model.precision import Precision
 from rlfactory.rollout import Condition
 
@@ -85,10 +85,8 @@ def pipeline(
         module.requires_grad_(False).eval()
     kind = named(described["pipeline"])
     if is_modular(kind):
-        pipe = kind()
-        register(pipe, **{part: found for part, found in kept.items() if part != "scheduler"})
-        register(pipe, text_encoder=HiddenStates(kept[network]), tokenizer=CountedTokens())
-        return pipe
+        encoder = {"text_encoder": HiddenStates(kept[network]), "tokenizer": CountedTokens()}
+        return with_components(kind, {**kept, **encoder})
     empty = {k: None for k in inspect.signature(kind.__init__).parameters if k not in kept}
     more = {"requires_safety_checker": False} if "requires_safety_checker" in empty else {}
     pipe = kind(**{**{k: v for k, v in empty.items() if k != "self"}, **kept, **more})

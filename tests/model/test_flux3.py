@@ -3,7 +3,7 @@ of others; tests/model/test_families.py has the rest."""
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +20,7 @@ from rlfactory.model.flux3 import Flux3Klein, Flux3KleinDistilled
 from rlfactory.model.pipelines.noise_levels import noise_levels
 from rlfactory.model.pipelines.scheduler_config import distilled_steps
 from rlfactory.model.precision import Precision
+from rlfactory.tools.export.snippet import set_scheduler
 from rlfactory.utils.errors import ModelError
 
 CPU = torch.device("cpu")
@@ -222,3 +223,23 @@ def test_files_say_that_a_model_was_distilled(
 ) -> None:
     assert distilled_steps(str(flux3_folder)) is None
     assert distilled_steps(str(flux3_distilled_folder)) == 16
+
+
+@pytest.mark.slow
+def test_a_merged_pipeline_is_one_of_its_own(
+    model: Flux3Klein, train: Callable[[Flux3Klein], None], tmp_path: Path
+) -> None:
+    train(model)
+    x, t = starts(model, 1)
+    condition = model.encode([SHORT])
+    with torch.no_grad():
+        expected = model.predict(x, t, condition)
+        # another shift is not saved with it: the printed code gives the noise levels
+        set_scheduler(model.pipe, {"schedule": {"shift": 3.0}})
+        model.export_merged(tmp_path / "merged")
+        again = Flux3Klein(
+            CPU, path=str(tmp_path / "merged"), size=64, guidance=3.0, finetune="full"
+        )
+        found = again.predict(x, t, again.encode([SHORT]))
+    assert again.resolution.shift == model.pipe.scheduler.config.shift == 6.93
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)

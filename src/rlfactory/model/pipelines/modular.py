@@ -66,8 +66,7 @@ def load_modular(
             )
             register(pipe, **{name: loaded})
     register(pipe, **components)
-    for name in UNUSED:
-        pipe._blocks.sub_blocks.pop(name, None)
+    _leave_out_unused(pipe)
     return pipe
 
 
@@ -75,9 +74,20 @@ def copy_modular(
     kind: type[ModularPipeline], pipe: ModularPipeline, components: Mapping[str, Any]
 ) -> ModularPipeline:
     """A modular pipeline with the components of `pipe`, but for these."""
-    copied = kind(blocks=pipe.blocks)
-    register(copied, **{**pipe.components, **components})
-    return copied
+    return with_components(kind, {**pipe.components, **components})
+
+
+def with_components(kind: type[ModularPipeline], components: Mapping[str, Any]) -> ModularPipeline:
+    """A modular pipeline of these components, whose blocks call no others."""
+    pipe = kind()
+    register(pipe, **components)
+    _leave_out_unused(pipe)
+    return pipe
+
+
+def _leave_out_unused(pipe: ModularPipeline) -> None:
+    for name in UNUSED:
+        pipe._blocks.sub_blocks.pop(name, None)
 
 
 def save_pipeline(pipe: Any, folder: Path) -> None:
