@@ -50,6 +50,8 @@ KINDS: Mapping[str, str | None] = {
     "kontext": "flux_kontext",
     "flux.2-klein": "flux2_klein",
     "flux.2-dev": "flux2_dev",
+    "flux-3-image-klein-base": "flux3_klein",
+    "flux-3-image-klein": "flux3_klein_distilled",
     "qwen-image": "qwen_image",
     "z-image": "z_image",
     "/sana": "sana",

@@ -32,8 +32,9 @@ from rlfactory.model.pipelines.local_models import (
     LANGUAGE_OPTION,
     MODEL_INDEX,
     OPTIONS,
-    PIPELINE_INDEX,
+    PIPELINE_INDEXES,
     folder_of,
+    index_of,
     nearest_sizes,
     pipeline_of,
     read_json,
@@ -58,9 +59,9 @@ embedding.
 def require_model_folders(config: Config, traits: Traits) -> Iterator[Problem]:
     """`model.path` and `model.value_path` lead to models of the chosen kind."""
     writes = traits["model"].get("media") == "texts"
-    index = MODEL_INDEX if writes else PIPELINE_INDEX
+    indexes = (MODEL_INDEX,) if writes else PIPELINE_INDEXES
     shipped = Path(__file__).parents[2] / "model" / "zoo" / "weights"
-    folders = sorted(p.parent for p in shipped.glob(f"*/{index}"))
+    folders = sorted(p.parent for p in shipped.glob(f"*/{indexes[0]}"))
     names = [*(PACKAGED if writes else ()), *(folder.name for folder in folders)]
     pipeline = traits["model"].get("pipeline")
     for key in ("path", "value_path"):
@@ -77,7 +78,7 @@ def require_model_folders(config: Config, traits: Traits) -> Iterator[Problem]:
             yield Problem("model.path", f"{path} {why}")
         elif pipeline is not None and os.path.isfile(Path(path).expanduser()):
             yield Problem("model.path", _single_file(path, pipeline))
-        elif wrong := _model_fault(path, index, names):
+        elif wrong := _model_fault(path, indexes, names):
             # a model of the hub that is not downloaded is asked for on purpose
             fix = "" if is_hub_id(path) else _shipped(folders, pipeline)
             fix = "model.value_path=null" if key == "value_path" else fix
@@ -123,11 +124,11 @@ def _family_fault(path: str, traits: Traits) -> tuple[str, str] | None:
     return f"{path} is a {kind}, not a {wanted or 'language model'}{known}", remedy
 
 
-def _model_fault(path: str, index: str, shipped: list[str]) -> str | None:
+def _model_fault(path: str, indexes: Sequence[str], shipped: list[str]) -> str | None:
     folder = Path(path).expanduser()
     if path.startswith("zoo:"):
         name = path.removeprefix("zoo:")
-        if name in PACKAGED and index == MODEL_INDEX:
+        if name in PACKAGED and MODEL_INDEX in indexes:
             try:
                 packaged_folder(name)
             except (ValueError, OSError) as error:
@@ -135,7 +136,8 @@ def _model_fault(path: str, index: str, shipped: list[str]) -> str | None:
             return None
         return None if name in shipped else f"does not ship; these do: {', '.join(shipped)}"
     if os.path.isdir(folder):
-        return None if os.path.isfile(folder / index) else f"holds no {index}, so it is no model"
+        is_model = any(os.path.isfile(folder / index) for index in indexes)
+        return None if is_model else f"holds no {indexes[0]}, so it is no model"
     if not is_hub_id(path):
         return "does not exist; allowed are a folder, zoo:NAME or a hub id OWNER/NAME"
     return offline_fault(path)
@@ -205,7 +207,7 @@ def require_one_transformer(config: Config, traits: Traits) -> Iterator[Problem]
     folder = folder_of(config["model"].get("path"))
     if folder is None or traits["model"].get("process") != "flow":
         return
-    if (read_json(folder / PIPELINE_INDEX).get("transformer_2") or [None])[0] is not None:
+    if (index_of(folder).get("transformer_2") or [None])[0] is not None:
         path = config["model"]["path"]
         message = (
             f"{path} has a transformer for high and one for low noise; allowed are models of one"
@@ -284,7 +286,9 @@ def require_compatible_run(config: Config, traits: Traits) -> Iterator[Problem]:
     former = model_of(run)
     if former is None and (file := find_adapters(run)) is not None:
         fault = _adapter_fault(file, model, traits["model"].get("pipeline"))
-    elif former is None and any((run / name).is_file() for name in (MODEL_INDEX, PIPELINE_INDEX)):
+    elif former is None and any(
+        (run / name).is_file() for name in (MODEL_INDEX, *PIPELINE_INDEXES)
+    ):
         fault = f"is a whole model, and no run or adapters; type model.path={given} in its place"
     elif former is None:
         fault = "is no run folder, which has a config.yaml, and holds no LoRA adapters"

@@ -14,6 +14,7 @@ import torch
 from transformers import GenerationConfig
 
 from rlfactory.dynamics.token import Token
+from rlfactory.model.pipelines.modular import name_place
 from rlfactory.model.pipelines.noise_levels import noise_levels
 from rlfactory.run.checkpoint.load import load_checkpoint
 from rlfactory.run.folder import RunFolder, RunFolderError
@@ -159,6 +160,7 @@ def _fill(folder: Path, info: ExportInfo, model: Any, options: ExportOptions, pa
     with model.weights(info.weights):
         _write_weights(folder, info, model, options.style)
     forget_locations(folder)
+    name_place(folder, repo)
     notes = [*([] if repo else [HERE_NOTE]), *(base.notes if adapters else [])]
     write_card(folder, info, snippets[0], notes)
     return snippets[0 if repo else 1]
