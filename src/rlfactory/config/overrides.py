@@ -15,6 +15,7 @@ from rlfactory.config.companions import (
     recipe_of,
     replaced_nodes,
     with_rates,
+    with_tile,
 )
 from rlfactory.config.composites import (
     COMPOSITE_KEYS,
@@ -108,7 +109,8 @@ def _begun(values: Mapping[str, Any], typed: Sequence[Override]) -> dict[str, An
     """The model's options where a run begins from other weights, which decide some of them."""
     set_to = {o.key_or_group: o.value() for o in typed if not o.is_delete()}
     given, model = set_to.get("begin_from", values.get("begin_from")), values.get("model")
-    if not isinstance(given, str) or not isinstance(model, Mapping):
+    merges = set_to.get("begin_as", values.get("begin_as")) == "merged"
+    if merges or not isinstance(given, str) or not isinstance(model, Mapping):
         return {}
     decided = begun_keys(given, set_to.get("model.path", model.get("path")))
     return {"model": {**model, **{k: v for k, v in decided.items() if k in model}}}
@@ -140,7 +142,9 @@ def _complete(
     layers = [] if words is None else layers_of(expanded.choices, folders(places))
     typed = {override_key(word) for word in words or ()}
     values, notes = with_rates(expanded.values, expanded.choices, layers, typed)
-    return replace(expanded, values=with_process_count(values), notes=[*expanded.notes, *notes])
+    values, unread = with_tile(values, typed)
+    notes = [*expanded.notes, *notes, *unread]
+    return replace(expanded, values=with_process_count(values), notes=notes)
 
 
 def _deletes_what_is_gone(override: Override, replaced: Mapping[str, Mapping[str, Any]]) -> bool:

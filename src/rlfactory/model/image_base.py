@@ -30,6 +30,7 @@ from rlfactory.model.pipelines.loading import (
     encode_scaled,
     to_unit,
 )
+from rlfactory.model.pipelines.modular import save_pipeline
 from rlfactory.model.pipelines.text_encoders import Read, open_pipeline, prompt_reader, report_cut
 from rlfactory.model.precision import Precision
 from rlfactory.model.saved_activations import keep_halves
@@ -280,10 +281,8 @@ class PipelineModel(ImageModel):
             return decode_latents(self._decode, latents, self.latent_pixels)
 
     def decode_pixels(self, latents: Tensor) -> Tensor:
-        """By the same autoencoder."""
-        if (
-            self.memory.offload_vae
-        ):  # it stays for the backward pass, and `decode` offloads it again
+        """By the same autoencoder, which stays there for the backward pass."""
+        if self.memory.offload_vae:  # `decode` offloads it again
             self.pipe.vae.to(self.device)
         return to_unit(self._decode(latents))
 
@@ -316,7 +315,7 @@ class PipelineModel(ImageModel):
         if self.lora is not None:
             merge_adapters(self.network)
         with no_bars():
-            self.pipe.save_pretrained(folder, safe_serialization=True)
+            save_pipeline(self.pipe, folder)
 
     def pipeline_arguments(self) -> dict[str, object]:
         """`guidance_scale`, and `negative_prompt` if there is one."""

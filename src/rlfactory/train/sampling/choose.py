@@ -32,11 +32,12 @@ def _text_sampler(
     options: dict[str, Any] = {"dynamics": dynamics, "batch": batch, "advance": advance}
     if algo.samples_from == "data":
         options |= {"length": algo.length, "members": PAIR if algo.learns_from_pairs else 1}
+        options["answers_alone"] = algo.learns_answers_alone
         return GivenSampler(model, completion=algo.completion, **options)
     engine = instantiate(config["engine"], "engine")
     if engine.draws_by == "engine":
         return EngineSampler(model, engine=engine, **options)
-    return TextSampler(model, **options)
+    return TextSampler(model, in_order=config["hardware"].get("tile") is not None, **options)
 
 
 def build_sampler(
