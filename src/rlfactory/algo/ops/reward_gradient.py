@@ -51,13 +51,15 @@ class StateItems(TrainingItems):
     at: int = 0
     draws: Tensor | None = None
 
-    def split(self, size: int) -> Iterator[StateBatch]:
-        """Yield micro-batches of `size` items; the last one may have fewer."""
-        count, start = self.t.shape[1], 0
-        for batch in super().split(size):
+    def split(self, size: int, starts: range | None = None) -> Iterator[StateBatch]:
+        """Yield micro-batches of `size` items; the last one may have fewer.
+
+        `starts` are some of those that `starts(size)` gives; None: all.
+        """
+        count, starts = self.t.shape[1], self.starts(size) if starts is None else starts
+        for start, batch in zip(starts, super().split(size, starts), strict=True):
             # counted rather than read from `sample`, which would wait for the device
             rows = [item // count for item in range(start, start + len(batch))]
-            start += len(batch)
             columns = {f.name: getattr(batch, f.name) for f in fields(Batch)}
             prompts = [self.prompts[row] for row in rows]
             metadata = [self.metadata[row] for row in rows]
