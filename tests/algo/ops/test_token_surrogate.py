@@ -1,13 +1,18 @@
 """The surrogate of token policies: golden numbers by hand, and what its options mean."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 from torch import Tensor
 
 from rlfactory.algo.ops.surrogate import clipped_surrogate, ratio_metrics
-from rlfactory.algo.ops.token_surrogate import TokenSurrogate, level_log_ratio, token_weights
+from rlfactory.algo.ops.token_surrogate import (
+    Surrogate,
+    TokenSurrogate,
+    level_log_ratio,
+    token_weights,
+)
 from rlfactory.rollout import Tokens
 
 RATIO = torch.tensor([0.5, 0.9, 1.25, 2.0, 0.5, 2.0])
@@ -25,7 +30,8 @@ def tokens_of(mask: Tensor) -> Tokens:
 
 def losses(log_prob: Tensor | None = None, **options: Any) -> Tensor:
     log_prob = torch.zeros(6) if log_prob is None else log_prob
-    return TokenSurrogate(**options).losses(log_prob, RATIO.log(), ADVANTAGE)[0]
+    tokens = tokens_of(torch.ones(6, 1, dtype=torch.bool))
+    return TokenSurrogate(**options).losses(log_prob, RATIO.log(), ADVANTAGE, tokens).losses
 
 
 def test_golden_clips() -> None:
@@ -68,18 +74,20 @@ def test_golden_sapo() -> None:
     torch.testing.assert_close(found, weight * sigmoid)
 
 
-@pytest.mark.parametrize("kind", ["clip", "cispo", "sapo"])
+@pytest.mark.parametrize("kind", get_args(Surrogate))
 @pytest.mark.parametrize("level", ["token", "sequence", "sequence_token", "product"])
 def test_before_an_update_each_gradient_is_reinforces(kind: Any, level: Any) -> None:
     """With a ratio of 1 that is -A times the weight of a token in its response's ratio."""
     tokens = tokens_of(MASK)
     log_prob = torch.tensor([-1.0, -2.0, -0.5, -3.0], requires_grad=True)
     advantage = torch.tensor([2.0, 2.0, 2.0, -1.0])
-    log_ratio = level_log_ratio(log_prob - log_prob.detach(), tokens, level)
-    found, ratio = TokenSurrogate(kind, level).losses(log_prob, log_ratio, advantage)
-    assert ratio.tolist() == [1.0] * 4
+    surrogate = TokenSurrogate(kind, level)
+    found, log_ratio, _ = surrogate.losses(
+        log_prob, log_prob - log_prob.detach(), advantage, tokens
+    )
+    assert log_ratio.tolist() == [0.0] * 4
     (gradient,) = torch.autograd.grad(found.sum(), log_prob)
-    scale = 3.0 if level == "product" and kind != "cispo" else 1.0
+    scale = 3.0 if level == "product" and kind not in ("cispo", "vespo") else 1.0
     expected = -advantage * torch.tensor([scale, scale, scale, 1.0])
     torch.testing.assert_close(gradient, expected)
 
