@@ -153,6 +153,23 @@ def test_drpo_pushes_a_probability_back_beyond_its_limit_whatever_its_ratio() ->
     assert [x > 0 for x in gradient] == [True, False]
 
 
+@pytest.mark.parametrize(
+    ("kind", "options", "expected"),
+    [
+        ("dppo", {"clip_range": 0.15}, [False, True, False, True]),
+        ("drpo", {"clip_range": 0.15}, [False, True, False, True]),
+        ("spo", {"clip_range": 0.3}, [False, True, False, True]),
+        ("gmpo", {"clip_range": 0.3, "level": "sequence"}, [False, True, False, True]),
+        ("vespo", {"level": "product"}, [False] * 4),
+        ("clip", {}, None),
+    ],
+)
+def test_which_tokens_are_outside(kind: Any, options: Any, expected: list[bool] | None) -> None:
+    tokens = tokens_of(torch.ones(4, 1, dtype=torch.bool))
+    found = TokenSurrogate(kind, **options).losses(NEW, NEW - OLD, AWAY, tokens).outside
+    assert (None if found is None else found.tolist()) == expected
+
+
 def test_golden_vespo() -> None:
     """By hand: at a ratio of 2, 4 e^-3, and of 1/2, where A < 0, e / 8; only log p learns."""
     old = torch.tensor([0.3, 0.8]).log()
