@@ -15,6 +15,7 @@ from diffusers import (
     AutoencoderKL,
     AutoencoderKLFlux2,
     AutoencoderKLQwenImage,
+    AutoencoderKLQwenImage21,
     AutoencoderKLWan,
     DDIMScheduler,
     DPMSolverMultistepScheduler,
@@ -25,6 +26,8 @@ from diffusers import (
     FluxKontextPipeline,
     FluxPipeline,
     FluxTransformer2DModel,
+    QwenImage21Pipeline,
+    QwenImage21Transformer2DModel,
     QwenImagePipeline,
     QwenImageTransformer2DModel,
     SanaPipeline,
@@ -42,6 +45,7 @@ from tokenizers import Tokenizer
 from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
+import transformers
 from torch import nn
 from transformers import (
     CLIPTextConfig,
@@ -55,9 +59,13 @@ from transformers import (
     PreTrainedTokenizerFast,
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
+    Qwen2VLImageProcessor,
+    Qwen2VLProcessor,
     Qwen3Config,
     Qwen3ForCausalLM,
     Qwen3Model,
+    Qwen3VLConfig,
+    Qwen3VLForConditionalGeneration,
     UMT5Config,
     UMT5EncoderModel,
 )
@@ -71,6 +79,7 @@ __all__ = [
     "flux2_folder",
     "flux_folders",
     "flux_kontext_folder",
+    "qwen_image_21_folder",
     "qwen_image_folder",
     "sana_folder",
     "schnell_folder",
@@ -366,6 +375,97 @@ def qwen_image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "pipe"
 
 
+VISION = ["<|vision_start|>", "<|image_pad|>", "<|vision_end|>"]
+SYSTEM = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content[0].text }}<|im_end|>\n"
+    "{% endfor %}"
+)
+"""The template of Qwen's messages of typed parts."""
+
+
+class PicturesProcessor(Qwen2VLProcessor):
+    """Qwen's processor without videos, which need torchvision."""
+
+    def __init__(
+        self, image_processor: Any = None, tokenizer: Any = None, chat_template: Any = None
+    ) -> None:
+        self.image_token = VISION[1]
+        self.image_token_id = tokenizer.convert_tokens_to_ids(self.image_token)
+        transformers.ProcessorMixin.__init__(
+            self, image_processor, tokenizer, chat_template=chat_template
+        )
+
+
+# a pipeline's index names it as a component of transformers, which alone is loaded
+PicturesProcessor.__module__ = "transformers"
+transformers.PicturesProcessor = PicturesProcessor
+
+
+def pictures_processor() -> PicturesProcessor:
+    """Of bytes, and of patches of 4 x 4 pixels, four of which are a token."""
+    tokenizer = chat_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": VISION})
+    images = Qwen2VLImageProcessor(patch_size=4, min_pixels=64, max_pixels=1024)
+    return PicturesProcessor(images, tokenizer, SYSTEM)
+
+
+@pytest.fixture(scope="session")
+def qwen_image_21_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A `QwenImage21Pipeline`, whose autoencoder has the published factor, 16."""
+    folder = tmp_path_factory.mktemp("tiny_qwen_image_21")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        processor = pictures_processor()
+        small = {"hidden_size": WIDTH, "intermediate_size": WIDTH}
+        encoder = Qwen3VLConfig(
+            text_config=small
+            | {
+                "vocab_size": len(processor.tokenizer),
+                "num_hidden_layers": 2,
+                "num_attention_heads": 2,
+                "num_key_value_heads": 2,
+                "head_dim": 8,
+                "initializer_range": 0.5,
+                "rope_parameters": {
+                    "rope_type": "default",
+                    "rope_theta": 1e6,
+                    "mrope_section": [2, 1, 1],
+                },
+            },
+            vision_config=small
+            | {"depth": 1, "num_heads": 2, "out_hidden_size": WIDTH, "patch_size": 4},
+        )
+        transformer = QwenImage21Transformer2DModel(
+            in_channels=8,
+            out_channels=8,
+            num_layers=2,
+            attention_head_dim=16,
+            num_attention_heads=2,
+            context_in_dim=WIDTH,
+            axes_dims_rope=(4, 6, 6),
+        )
+        disturb(transformer)
+        pipe = QwenImage21Pipeline(
+            scheduler=FlowMatchEulerDiscreteScheduler(
+                use_dynamic_shifting=True, base_shift=0.5, max_shift=0.9, shift_terminal=0.02
+            ),
+            vae=AutoencoderKLQwenImage21(
+                base_dim=4,
+                decoder_base_dim=6,
+                z_dim=8,
+                dim_mult=[1, 1, 2, 2, 2],
+                num_res_blocks=1,
+                latents_mean=[0.1, -0.2, 0.3, 0.0] * 2,
+                latents_std=[1.5, 0.7, 1.0, 2.0] * 2,
+            ),
+            text_encoder=Qwen3VLForConditionalGeneration(encoder),
+            processor=processor,
+            transformer=transformer,
+        )
+    pipe.to(torch.float16).save_pretrained(folder / "pipe")
+    return folder / "pipe"
+
+
 @pytest.fixture(scope="session")
 def z_image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A `ZImagePipeline`, with a refiner of one layer for the image and one for the text."""
@@ -589,6 +689,7 @@ FOLDERS: Mapping[str, str] = {
     "flux_schnell": "schnell_folder",
     "flux_kontext": "flux_kontext_folder",
     "qwen_image": "qwen_image_folder",
+    "qwen_image_21": "qwen_image_21_folder",
     "z_image": "z_image_folder",
     "z_image_turbo": "z_image_folder",
     "flux2_klein": "flux2_folder",

@@ -29,7 +29,13 @@ from rlfactory.model.pipelines.loading import (
     encode_pixels,
     encode_scaled,
 )
-from rlfactory.model.pipelines.text_encoders import Read, open_pipeline, prompt_reader, report_cut
+from rlfactory.model.pipelines.text_encoders import (
+    TOKENIZERS,
+    Read,
+    open_pipeline,
+    prompt_reader,
+    report_cut,
+)
 from rlfactory.model.precision import Precision
 from rlfactory.model.saved_activations import keep_halves
 from rlfactory.model.weight_sets import WeightSets
@@ -174,7 +180,7 @@ class PipelineModel(ImageModel):
     @cached_property
     def _read(self) -> Read:
         parts = self.pipe.components.items()
-        tokenizers = [part for n, part in parts if n.startswith("tokenizer") and part is not None]
+        tokenizers = [part for name, part in parts if name.startswith(TOKENIZERS) and part]
         return prompt_reader(tokenizers, self._tokens_read(), self._written)
 
     def _tokens_read(self) -> int:

@@ -66,6 +66,12 @@ FAMILIES = (
     Family(
         "QwenImagePipeline", "qwen_image.QwenImage", "QwenImageTransformer2DModel", "qwen_image"
     ),
+    Family(
+        "QwenImage21Pipeline",
+        "qwen_image_21.QwenImage21",
+        "QwenImage21Transformer2DModel",
+        "qwen_image_21",
+    ),
     Family("ZImagePipeline", "z_image.ZImage", "ZImageTransformer2DModel", "z_image"),
     Family("Flux2KleinPipeline", "flux2.Flux2Klein", "Flux2Transformer2DModel", "flux2_klein"),
     Family(
