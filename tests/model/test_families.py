@@ -103,10 +103,20 @@ CASES = (
     Case("FluxPipeline", of("flux_folders"), TEXT),
     Case("FluxPipeline", schnell, TEXT | {"embedded_guidance": None}),
     Case("FluxKontextPipeline", of("flux_kontext_folder"), TEXT),
+    Case("ChromaPipeline", of("chroma_folder"), TEXT),
     Case(
         "QwenImagePipeline",
         of("qwen_image_folder"),
         {"text_tokens": 256},  # of bytes; the template's come first
+        unused=tuple(
+            f"transformer_blocks.1.{name}"
+            for name in ("attn.add_q_proj", "attn.norm_added_q", "attn.to_add_out", "txt_mlp")
+        ),
+    ),
+    Case(
+        "QwenImageEditPlusPipeline",
+        of("qwen_image_edit_folder"),
+        {"text_tokens": 384},
         unused=tuple(
             f"transformer_blocks.1.{name}"
             for name in ("attn.add_q_proj", "attn.norm_added_q", "attn.to_add_out", "txt_mlp")
@@ -194,8 +204,8 @@ def take_first_order_steps(pipe: Any) -> None:
         pipe.scheduler = type(scheduler).from_config(scheduler.config, **changes)
 
 
-ALONE = ("QwenImage21Pipeline",)
-"""Pipelines that are called with one prompt: a sample depends on the others."""
+ALONE = ("QwenImageEditPlusPipeline", "QwenImage21Pipeline")
+"""Pipelines that are called with one prompt: they take no others, or a sample depends on them."""
 
 
 @torch.no_grad()
@@ -220,6 +230,7 @@ def called(model: PipelineModel, pipe: Any, rows: slice, output: str) -> Any:
         arguments["negative_prompt"] = [arguments["negative_prompt"]] * len(prompts)
     if model.pictures:
         arguments["image"] = [prompt.open() for prompt in with_pictures(model, PROMPTS)[rows]]
+    exec("\n".join(model.pipeline_settings()), {})
     found = pipe(
         prompt=prompts,
         num_inference_steps=STEPS,

@@ -63,8 +63,16 @@ FAMILIES = (
         recipes="flux",
         pictures=True,
     ),
+    Family("ChromaPipeline", "chroma.Chroma", "ChromaTransformer2DModel", "chroma"),
     Family(
         "QwenImagePipeline", "qwen_image.QwenImage", "QwenImageTransformer2DModel", "qwen_image"
+    ),
+    Family(
+        "QwenImageEditPlusPipeline",
+        "qwen_image_edit.QwenImageEdit",
+        "QwenImageTransformer2DModel",
+        "qwen_image_edit",
+        pictures=True,
     ),
     Family(
         "QwenImage21Pipeline",
@@ -90,6 +98,10 @@ NO_FAMILY = {
     "SanaSprintPipeline": (
         "a consistency model in TrigFlow's time (SCMScheduler), no rectified flow: no dynamics here"
         " sample it; type model=sana with the model that it was distilled from"
-    )
+    ),
+    "QwenImageEditPipeline": (
+        "the first Qwen-Image-Edit, which shows its picture in another way; type"
+        " model=qwen_image_edit with a later one"
+    ),
 }
 """Pipelines that are close to a family's and are none, and why."""

@@ -114,7 +114,7 @@ def image_snippet(
         loads.append(PICTURE.format(width, height))
         call.insert(1, "image=picture")
     sample = "frames = {}.frames[0]" if model.media == "videos" else "image = {}.images[0]"
-    code = [*head, *loads, sample.format(f"pipe({', '.join(call)})")]
+    code = [*head, *loads, *model.pipeline_settings(), sample.format(f"pipe({', '.join(call)})")]
     truncated = config["model"].get("timesteps") == "truncated"
     truncated = truncated and not multistep and name != DPM_SOLVER
     return Snippet("\n".join(code), (*([TRUNCATED] if truncated else []), *notes))
