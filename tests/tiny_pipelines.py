@@ -74,6 +74,7 @@ from transformers import (
 )
 
 from rlfactory.model.base import ImageModel
+from rlfactory.model.pipelines.families import FAMILIES
 from rlfactory.prompts.edits import EditsPrompts
 from rlfactory.prompts.ops.pictured import PicturedText
 
@@ -743,6 +744,8 @@ def wan_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "pipe"
 
 
+EDITING = tuple(family.option for family in FAMILIES if family.pictures)
+"""Options of models whose prompts have pictures."""
 FOLDERS: Mapping[str, str] = {
     "sdxl": "sdxl_folder",
     "flux_schnell": "schnell_folder",

@@ -20,6 +20,7 @@ from full_size import a_prompt, adapter
 from peft import LoraConfig, inject_adapter_in_model
 from published import part
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rlfactory.config.memory.model_parts import TABLES, Part, architecture
@@ -90,12 +91,16 @@ def image_rates(name: str, way: tuple[str, str, bool]) -> list[list[int]]:
         )
         return torch.ones(shape, dtype=tensor.dtype)
 
+    def lengths(tensor: Tensor, tokens: int) -> Tensor:
+        with unset_fake_temporarily():  # a fake one is read as 0
+            return torch.full_like(tensor, tokens)
+
     with fake_tensors() as mode:
         with_fake_tensors(network, mode)
 
         def count(shape: Sequence[int], tokens: int) -> tuple[int, int]:
             tensors = {
-                k: torch.full_like(v, tokens) if k == LENGTHS else longer(v, tokens)
+                k: lengths(v, tokens) if k == LENGTHS else longer(v, tokens)
                 for k, v in text.items()
             }
             x, t = torch.empty(1, *shape), torch.empty(1)
@@ -242,6 +247,7 @@ def rows(names: Sequence[str]) -> Iterator[dict[str, Any]]:
 TARGETS = {
     **{"UNet2DConditionModel": [4, 8], "ZImageTransformer2DModel": [4, 8]},
     "Flux2Transformer2DModel": [9, 18],
+    "QwenImage21Transformer2DModel": [4, 7],
 }
 """Kinds of layers of a block that have adapters by default, and that there are."""
 

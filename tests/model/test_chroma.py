@@ -29,8 +29,8 @@ def test_every_block_gets_the_mask_of_its_own_pass(make: Make, checkpointing: bo
     for block in (*model.network.transformer_blocks, *model.network.single_transformer_blocks):
 
         def listen(_: object, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-            tensors = [*args, kwargs.get("attention_mask")]
-            masks.extend(m for m in tensors if isinstance(m, torch.Tensor) and m.ndim == 2)
+            given = [*args, kwargs.get("attention_mask")]
+            masks.extend(each.products for each in given if hasattr(each, "products"))
 
         block.register_forward_pre_hook(listen, with_kwargs=True)
     x, t = torch.randn(1, *model.resolution.shape), torch.tensor([0.5])
@@ -38,12 +38,12 @@ def test_every_block_gets_the_mask_of_its_own_pass(make: Make, checkpointing: bo
     losses = [model.predict(x, t, condition).square().mean() for condition in conditions]
     for loss in losses:  # checkpoints are computed again after the other pass
         loss.backward()
-    of_each = [int(condition.tensors["mask"].sum()) + 16 for condition in conditions]
+    of_each = [(int(condition.tensors["mask"].sum()) + 16) ** 2 for condition in conditions]
     assert of_each[0] != of_each[1]
     passes = 2 if checkpointing else 1
-    assert [int(mask.sum()) for mask in masks] == [
-        n for _ in range(passes) for n in of_each for _ in range(4)
-    ]
+    expected = [n for _ in range(passes) for n in of_each for _ in range(4)]
+    assert [int(mask.sum()) for mask in masks] == expected
+    assert len({mask.data_ptr() for mask in masks}) == 2
 
 
 def test_one_token_of_the_padding_is_read_and_the_rest_weighed_less(make: Make) -> None:

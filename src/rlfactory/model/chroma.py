@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -44,7 +45,7 @@ class Chroma(Flux):
         h, w = x.shape[-2:]
         tokens, positions = self._tokens(x, text)
         times = self._times(t) / 1000  # the transformer multiplies by 1000 itself
-        mask = torch.cat([text["mask"].to(x.dtype), x.new_ones(tokens.shape[:2])], 1)
+        mask = _Products.of(torch.cat([text["mask"].to(x.dtype), x.new_ones(tokens.shape[:2])], 1))
         with (
             exact_inputs(self.network.time_text_embed, 1000 * times),
             _masked_when_checkpointed(self.network, mask),
@@ -67,8 +68,33 @@ class Chroma(Flux):
         return FlowModel.pipeline_arguments(self)
 
 
+@dataclass(frozen=True)
+class _Products:
+    """A mask `[B, S]` of which each block makes the products `[B, 1, S, S]` by
+    `mask[:, None, None, :] * mask[:, None, :, None]`: here they are the same tensor in all.
+
+    Attention keeps its mask for the backward pass: a tensor for each block would be gigabytes.
+    """
+
+    products: Tensor
+
+    @classmethod
+    def of(cls, mask: Tensor) -> "_Products":
+        """Of a mask, in the dtype in which attention computes."""
+        kind = mask.device.type
+        if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+            mask = mask.to(torch.get_autocast_dtype(kind))
+        return cls(mask[:, None, None, :] * mask[:, None, :, None])
+
+    def __getitem__(self, place: object) -> "_Products":
+        return self
+
+    def __mul__(self, other: object) -> Tensor:
+        return self.products
+
+
 @contextmanager
-def _masked_when_checkpointed(network: Any, mask: Tensor) -> Iterator[None]:
+def _masked_when_checkpointed(network: Any, mask: _Products) -> Iterator[None]:
     """Single blocks get the mask with gradient checkpointing too; diffusers leaves it out there."""
     own = network._gradient_checkpointing_func
 

@@ -69,9 +69,10 @@ class QwenImage21(FlowModel):
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         lengths = text[LENGTHS]
-        longest = int(lengths.max())
+        counts = lengths.tolist()  # on the CPU
+        longest = max(counts)
         tokens, valid = x.flatten(2).transpose(1, 2), None
-        if int(lengths.min()) < longest:
+        if min(counts) < longest:
             ends = to_device(lengths, x.device)[:, None]
             places = torch.arange(longest + tokens.shape[1], device=x.device)
             valid = (places < ends) | (places >= longest)
@@ -101,8 +102,8 @@ class QwenImage21(FlowModel):
             own = [torch.arange(edge) - (edge - edge // 2) for edge in (h, w)]
             return turned(*(axis.flatten() for axis in torch.meshgrid(*own, indexing="ij")))
 
-        steps = torch.arange(self.text_tokens)
-        prompt = self.kept(("text", x.device), lambda: turned(steps, steps, steps))[:longest]
+        steps = torch.arange(longest)
+        prompt = self.kept((longest, x.device), lambda: turned(steps, steps, steps))
         image, batch = self.kept((h, w, x.device), grid), len(lengths)
         begins = to_device(rope.rope_params(lengths, rope.axes_dim[0], rope.theta), x.device)
         frames = begins[:, None].expand(-1, len(image), -1)
