@@ -46,7 +46,7 @@ class QwenImageEdit(QwenImage):
         texts = {"": str(prompt)}
         if self.guidance > 1:
             texts[NEGATIVE] = self.negative_prompt
-        row = {}
+        row: dict[str, Tensor] = {}
         for kind, text in texts.items():
             read = self.pipe.encode_prompt([text], image=[self._shown(picture)], device=self.device)
             row |= {kind + name: rows for name, rows in self._padded(*read).items()}
@@ -75,7 +75,7 @@ class QwenImageEdit(QwenImage):
         images = self.pipe.processor.image_processor
         blank = self._shown(Image.new("RGB", self._edges()[::-1]))
         patches = images(images=blank, return_tensors="pt")["image_grid_thw"].prod()
-        return super()._tokens_read() - int(patches) // images.merge_size**2 + 1
+        return super()._tokens_read() - int(patches) // int(images.merge_size) ** 2 + 1
 
     def _written(self, prompt: str) -> str:
         return super()._written(f"Picture 1: <|vision_start|><|image_pad|><|vision_end|>{prompt}")
