@@ -3,6 +3,7 @@
 That of Stable Diffusion 3 is in conftest.py.
 """
 
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -444,7 +445,8 @@ class PicturesProcessor(Qwen2VLProcessor):
 
 # a pipeline's index names it as a component of transformers, which alone is loaded
 PicturesProcessor.__module__ = "transformers"
-transformers.PicturesProcessor = PicturesProcessor
+for library in (transformers, sys.modules["transformers"]):  # it replaces itself when imported
+    setattr(library, "PicturesProcessor", PicturesProcessor)  # noqa: B010
 
 
 def pictures_processor() -> PicturesProcessor:

@@ -55,7 +55,8 @@ def pipeline_fault(folder: Path) -> str | None:
         return None
     network = "unet" if family.network.startswith("UNet") else "transformer"
     for name in (network, "vae", "scheduler", "text_encoder", "tokenizer"):
-        if name not in named:
+        has_its_own = name == "tokenizer" and "processor" in named  # which has a tokenizer
+        if name not in named and not has_its_own:
             return f"has no {name} in its {PIPELINE_INDEX}, which a {family.pipeline} needs"
     index = read_json(folder / PIPELINE_INDEX)
     if any(index.get(name, "") is None for name in (*UNUSED, *family.optional)):
