@@ -46,7 +46,7 @@ MODELS = {
     "flux_kontext": "flux_kontext",
     **{name: name for name in ("chroma", "qwen_image", "qwen_image_edit", "qwen_image_21")},
     **{"z_image": "z_image", "flux2_klein": "flux2_klein"},
-    **{"flux2_dev": "flux2_dev", "sana": "sana", "wan": "wan"},
+    **{"flux2_dev": "flux2_dev", "flux3_klein": "flux3_klein", "sana": "sana", "wan": "wan"},
 }
 ALGORITHMS = ("grpo", "awm", "nft")
 PEAKS = {

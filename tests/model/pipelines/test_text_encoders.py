@@ -288,7 +288,16 @@ def test_the_network_makes_room_while_prompts_are_encoded_in_advance() -> None:
 
 
 FAMILIES = ("tiny_sd", "tiny_sd3", "tiny_flux", "sdxl", "flux_kontext", "qwen_image", "z_image")
-MORE = ("chroma", "qwen_image_edit", "qwen_image_21", "flux2_klein", "flux2_dev", "sana", "wan")
+MORE = (
+    "chroma",
+    "qwen_image_edit",
+    "qwen_image_21",
+    "flux2_klein",
+    "flux2_dev",
+    "flux3_klein",
+    "sana",
+    "wan",
+)
 
 ROOM = {"qwen_image": 300, "qwen_image_edit": 500, "qwen_image_21": 300, "flux2_dev": 900}
 

@@ -25,6 +25,7 @@ class Family:
         patch: edge in latents of what image sizes are multiples of; None: the network says.
         ids: parts of the hub ids of its models, in lower case; of several families' the longest
             that an id has counts.
+        steps: to how many sampling steps all of its models were distilled; None where to none.
     """
 
     pipeline: str
@@ -38,6 +39,12 @@ class Family:
     pictures: bool = False
     patch: int | None = 2
     ids: tuple[str, ...] = ()
+    steps: int | None = None
+
+    @property
+    def modular(self) -> bool:
+        """Whether its pipeline is one of blocks (`pipelines/modular.py`)."""
+        return self.pipeline.endswith("ModularPipeline")
 
     @property
     def target(self) -> str:
@@ -144,6 +151,22 @@ FAMILIES = (
         "flux2_dev",
         recipes="flux",
         ids=("flux.2-dev",),
+    ),
+    Family(
+        "Flux3ModularPipeline",
+        "flux3.Flux3Klein",
+        "Flux3Transformer2DModel",
+        "flux3_klein",
+        ids=("flux-3-image-klein-base",),
+    ),
+    Family(
+        "Flux3DistilledModularPipeline",
+        "flux3.Flux3KleinDistilled",
+        "Flux3Transformer2DModel",
+        "flux3_klein_distilled",
+        recipes="flux3_klein",
+        steps=16,
+        ids=("flux-3-image-klein",),
     ),
     Family(
         "SanaPipeline",
