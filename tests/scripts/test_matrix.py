@@ -96,7 +96,7 @@ def test_a_pair_trains_or_is_refused(
         return
     once = ["updates_per_iteration=2"] if algorithm not in SINGLE else []
     tree = ["branches=2", "tree.splits=[0]"] if algorithm == "branch_grpo" else []
-    pictures = ["prompts=edits"] if model == "flux_kontext" else []
+    pictures = ["prompts=edits"] if model in matrix.EDITING else []
     few = ["times.count=2"] if "times" in plan_from_words(*pair).config else []
     words = [*pair, *once, *few, *SHORT, *tree, *pictures, *small(model), *data]
     config = plan_from_words(*words).config

@@ -319,6 +319,10 @@ class ImageModel(Model):
     def pipeline_arguments(self) -> dict[str, object]:
         """Keyword arguments with which calling the pipeline predicts as `predict` does."""
 
+    def pipeline_settings(self) -> Sequence[str]:
+        """Lines of code before such a call, for what has no argument. None by default."""
+        return ()
+
 
 def with_values(network: Any, values: Mapping[str, Tensor] | None) -> Any:
     """A network to call `save_pretrained` of, which then writes `values`; `network` is not changed.
