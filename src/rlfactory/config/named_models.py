@@ -29,7 +29,7 @@ from rlfactory.model.pipelines.adapter_files import (
     in_files,
     read_adapters,
 )
-from rlfactory.model.pipelines.families import BY_PIPELINE, NO_FAMILY
+from rlfactory.model.pipelines.families import BY_PIPELINE, FAMILIES, NO_FAMILY
 from rlfactory.model.pipelines.local_models import (
     LANGUAGE_OPTION,
     MODEL_INDEX,
@@ -45,23 +45,13 @@ from rlfactory.model.pipelines.local_models import (
 from rlfactory.utils.data_files import FileError, read_yaml
 from rlfactory.utils.live_objects import is_reference
 
-KINDS: Mapping[str, str | None] = {
+_PARTS: Mapping[str, str | None] = {
     "qwen-image-edit": None,  # none that is trained here
-    "kontext": "flux_kontext",
-    "flux.2-klein": "flux2_klein",
-    "flux.2-dev": "flux2_dev",
-    "qwen-image": "qwen_image",
-    "z-image": "z_image",
-    "/sana": "sana",
-    "wan2": "wan",
-    "stable-diffusion-xl": "sdxl",
-    "sdxl": "sdxl",
-    "flux": "flux",
-    "stable-diffusion-3": "sd35",
-    "sd3": "sd35",
     "stable-diffusion": "sd15",
+    **{part: family.option for family in FAMILIES for part in family.ids},
 }
-"""Parts of the ids of image models, and an option of their kind."""
+KINDS = dict(sorted(_PARTS.items(), key=lambda item: -len(item[0])))
+"""Parts of the ids of image models, the longest first, and an option of their kind."""
 
 
 def with_options(words: Sequence[str], places: Sequence[str]) -> list[str]:

@@ -4,7 +4,8 @@ Torch-free, for checks of a configuration. A new family has a row here
 (docs/extend/model.md).
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 
@@ -22,6 +23,9 @@ class Family:
         recipes: an option whose recipes are this family's too, where it has none of its own.
         optional: parts that it works without, beside those that no adapter calls.
         pictures: whether each prompt has a picture, whose latents are tokens beside the sample's.
+        patch: latents of an image token along an edge; None: the network's `patch_size`.
+        ids: parts of its hub ids, in lower case; of several that fit, the longest counts.
+        distilled: hub ids of its models that were distilled, and their few sampling steps.
     """
 
     pipeline: str
@@ -33,6 +37,9 @@ class Family:
     recipes: str | None = None
     optional: tuple[str, ...] = ()
     pictures: bool = False
+    patch: int | None = 2
+    ids: tuple[str, ...] = ()
+    distilled: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def target(self) -> str:
@@ -41,9 +48,24 @@ class Family:
 
 
 FAMILIES = (
-    Family("StableDiffusionPipeline", "sd.SD", "UNet2DConditionModel", "sd14", small="tiny_sd"),
     Family(
-        "StableDiffusionXLPipeline", "sdxl.SDXL", "UNet2DConditionModel", "sdxl", recipes="sd14"
+        "StableDiffusionPipeline",
+        "sd.SD",
+        "UNet2DConditionModel",
+        "sd14",
+        small="tiny_sd",
+        patch=1,
+        distilled={"stabilityai/sd-turbo": 4},
+    ),
+    Family(
+        "StableDiffusionXLPipeline",
+        "sdxl.SDXL",
+        "UNet2DConditionModel",
+        "sdxl",
+        recipes="sd14",
+        patch=1,
+        ids=("stable-diffusion-xl", "sdxl"),
+        distilled={"stabilityai/sdxl-turbo": 4},
     ),
     Family(
         "StableDiffusion3Pipeline",
@@ -53,8 +75,19 @@ FAMILIES = (
         small="tiny_sd3",
         levels="diffusers",
         optional=("text_encoder_3", "tokenizer_3"),
+        patch=None,
+        ids=("stable-diffusion-3", "sd3"),
+        distilled={"stabilityai/stable-diffusion-3.5-large-turbo": 4},
     ),
-    Family("FluxPipeline", "flux.Flux", "FluxTransformer2DModel", "flux", small="tiny_flux"),
+    Family(
+        "FluxPipeline",
+        "flux.Flux",
+        "FluxTransformer2DModel",
+        "flux",
+        small="tiny_flux",
+        ids=("flux",),
+        distilled={"black-forest-labs/FLUX.1-schnell": 4},
+    ),
     Family(
         "FluxKontextPipeline",
         "flux_kontext.FluxKontext",
@@ -62,21 +95,49 @@ FAMILIES = (
         "flux_kontext",
         recipes="flux",
         pictures=True,
+        ids=("kontext",),
     ),
     Family(
-        "QwenImagePipeline", "qwen_image.QwenImage", "QwenImageTransformer2DModel", "qwen_image"
+        "QwenImagePipeline",
+        "qwen_image.QwenImage",
+        "QwenImageTransformer2DModel",
+        "qwen_image",
+        ids=("qwen-image",),
     ),
-    Family("ZImagePipeline", "z_image.ZImage", "ZImageTransformer2DModel", "z_image"),
-    Family("Flux2KleinPipeline", "flux2.Flux2Klein", "Flux2Transformer2DModel", "flux2_klein"),
+    Family(
+        "ZImagePipeline",
+        "z_image.ZImage",
+        "ZImageTransformer2DModel",
+        "z_image",
+        ids=("z-image",),
+        distilled={"Tongyi-MAI/Z-Image-Turbo": 8},
+    ),
+    Family(
+        "Flux2KleinPipeline",
+        "flux2.Flux2Klein",
+        "Flux2Transformer2DModel",
+        "flux2_klein",
+        ids=("flux.2-klein",),
+        distilled={"black-forest-labs/FLUX.2-klein-4B": 4, "black-forest-labs/FLUX.2-klein-9B": 4},
+    ),
     Family(
         "Flux2Pipeline",
         "flux2_dev.Flux2Dev",
         "Flux2Transformer2DModel",
         "flux2_dev",
         recipes="flux",
+        ids=("flux.2-dev",),
     ),
-    Family("SanaPipeline", "sana.Sana", "SanaTransformer2DModel", "sana", levels="dpm"),
-    Family("WanPipeline", "wan.Wan", "WanTransformer3DModel", "wan", levels="unipc"),
+    Family(
+        "SanaPipeline",
+        "sana.Sana",
+        "SanaTransformer2DModel",
+        "sana",
+        levels="dpm",
+        patch=None,
+        ids=("/sana",),
+    ),
+    Family("WanPipeline", "wan.Wan", "WanTransformer3DModel", "wan", levels="unipc", ids=("wan2",)),
 )
 BY_PIPELINE = {family.pipeline: family for family in FAMILIES}
 BY_TARGET = {family.target: family for family in FAMILIES}
