@@ -137,6 +137,30 @@ FAMILIES = (
         patch=None,
         ids=("/sana",),
     ),
+    Family(
+        "Krea2Pipeline",
+        "krea2.Krea2",
+        "Krea2Transformer2DModel",
+        "krea2",
+        ids=("krea-2", "krea2"),
+        distilled={"krea/Krea-2-Turbo": 8},
+    ),
+    Family(
+        "ErnieImagePipeline",
+        "ernie_image.ErnieImage",
+        "ErnieImageTransformer2DModel",
+        "ernie_image",
+        optional=("pe", "pe_tokenizer"),
+        ids=("ernie-image",),
+        distilled={"baidu/ERNIE-Image-Turbo": 8},
+    ),
+    Family(
+        "Lumina2Pipeline",
+        "lumina2.Lumina2",
+        "Lumina2Transformer2DModel",
+        "lumina2",
+        ids=("lumina-image-2", "lumina2"),
+    ),
     Family("WanPipeline", "wan.Wan", "WanTransformer3DModel", "wan", levels="unipc", ids=("wan2",)),
 )
 BY_PIPELINE = {family.pipeline: family for family in FAMILIES}
