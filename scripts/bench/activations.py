@@ -22,7 +22,13 @@ from published import part
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from rlfactory.config.memory.model_parts import TABLES, Part, architecture
+from rlfactory.config.memory.model_parts import (
+    TABLES,
+    Part,
+    architecture,
+    autoencoder_widths,
+    published,
+)
 from rlfactory.model.pipelines.embedding_cache import LENGTHS
 from rlfactory.rollout import Condition
 from rlfactory.tools.fake_tensors import Counting, fake_tensors, with_fake_tensors
@@ -109,6 +115,9 @@ def image_rates(name: str, way: tuple[str, str, bool]) -> list[list[int]]:
         small, large = (count(shape, TOKENS[0]) for shape in shapes)
         more = count(shapes[0], TOKENS[1]) if reads_tokens else small
     area = [torch.Size(shape[1:]).numel() for shape in shapes]
+    if name != "wan":  # the autoencoder's latents, of which a network may get patches
+        edge = 2 ** (len(autoencoder_widths(published()[name]["parts"]["vae"]["config"])) - 1)
+        area = [(size // edge) ** 2 for size in SIZES]
     return [
         [round((b - a) / (area[1] - area[0])), round((c - a) / (TOKENS[1] - TOKENS[0]))]
         for a, b, c in zip(small, large, more, strict=True)
@@ -242,6 +251,9 @@ def rows(names: Sequence[str]) -> Iterator[dict[str, Any]]:
 TARGETS = {
     **{"UNet2DConditionModel": [4, 8], "ZImageTransformer2DModel": [4, 8]},
     "Flux2Transformer2DModel": [9, 18],
+    "Krea2Transformer2DModel": [4, 8],
+    "ErnieImageTransformer2DModel": [4, 7],
+    "Lumina2Transformer2DModel": [4, 8],
 }
 """Kinds of layers of a block that have adapters by default, and that there are."""
 

@@ -46,6 +46,7 @@ MODELS = {
     "flux_kontext": "flux_kontext",
     **{"qwen_image": "qwen_image", "z_image": "z_image", "flux2_klein": "flux2_klein"},
     **{"flux2_dev": "flux2_dev", "sana": "sana", "wan": "wan"},
+    **{"krea2": "krea2", "ernie_image": "ernie_image", "lumina2": "lumina2"},
 }
 ALGORITHMS = ("grpo", "awm", "nft")
 PEAKS = {

@@ -23,6 +23,8 @@ from rlfactory.model.pipelines.embedding_cache import PromptCache
 from rlfactory.model.precision import Precision
 from rlfactory.rollout import Condition
 
+TOKENS = 512
+"""Of a prompt, where a pipeline is not told how many it reads: all that its option allows."""
 LEFT_OUT = ("tokenizer", "feature_extractor", "image_encoder", "safety_checker")
 
 
@@ -83,9 +85,10 @@ def pipeline(
     for module in (kept[network], kept["vae"]):
         module.requires_grad_(False).eval()
     kind = named(described["pipeline"])
-    empty = {k: None for k in inspect.signature(kind.__init__).parameters if k not in kept}
-    more = {"requires_safety_checker": False} if "requires_safety_checker" in empty else {}
-    pipe = kind(**{**{k: v for k, v in empty.items() if k != "self"}, **kept, **more})
+    options = inspect.signature(kind.__init__).parameters
+    empty = {k: None for k, p in options.items() if k != "self" and p.default is p.empty}
+    more = {"requires_safety_checker": False} if "requires_safety_checker" in options else {}
+    pipe = kind(**{**empty, **kept, **more})
     pipe.encode_prompt = MethodType(stand_in(name, network), pipe)
     return pipe
 
@@ -110,9 +113,16 @@ def stand_in(name: str, network: str) -> Callable[..., tuple[Tensor | None, ...]
             return [*drawn("sequence", length, config.cap_feat_dim)], []
         if name in ("qwen_image", "flux2_klein", "flux2_dev"):
             return drawn("sequence", length, config.joint_attention_dim), None
+        if name == "ernie_image":
+            return [*drawn("sequence", TOKENS, config.text_in_dim)]
+        mask = torch.ones(len(prompts), length, dtype=torch.long, device=tensor.device)
         if name == "sana":
-            mask = torch.ones(len(prompts), length, dtype=torch.long, device=tensor.device)
             return drawn("sequence", length, config.caption_channels), mask, None, None
+        if name == "krea2":
+            layers, width = config.num_text_layers, config.text_hidden_dim
+            return drawn("sequence", length, layers, width), mask.bool()
+        if name == "lumina2":
+            return (drawn("sequence", length, config.cap_feat_dim), mask) * 2
         if name == "wan":
             return drawn("sequence", length, config.text_dim), None
         pooled = drawn("pooled", config.pooled_projection_dim)

@@ -23,6 +23,9 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     "FLUX.2 klein": ("flux2_klein",),
     "FLUX.2 dev": ("flux2_dev",),
     "SANA": ("sana",),
+    "Krea 2": ("krea2",),
+    "ERNIE-Image": ("ernie_image",),
+    "Lumina-Image 2.0": ("lumina2",),
     "Wan (video)": ("wan",),
 }
 """The options of `model` of each family, the one that tests train first."""

@@ -1,14 +1,31 @@
 """Adapter for Lumina-Image 2.0, at any resolution."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from rlfactory.model.flow_model import FlowModel
 from rlfactory.model.pipelines.embedding_cache import LENGTHS, TextEmbeddings
 from rlfactory.model.precision import exact_inputs
+from rlfactory.utils.errors import ModelError
+from rlfactory.utils.pytree import to_device
 
 PLAIN = "\0"
 """How a text begins that is encoded without the system prompt."""
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """What the network's positions ask of the mask, without waiting for the device."""
+
+    of_rows: Tensor
+    shape: torch.Size
+
+    def sum(self, dim: int) -> Tensor:
+        """The lengths of prompts, on the CPU."""
+        del dim
+        return self.of_rows
 
 
 class Lumina2(FlowModel):
@@ -28,6 +45,16 @@ class Lumina2(FlowModel):
         """The network's own: it makes patches itself."""
         return int(self.network.config.in_channels)
 
+    def check_options(self) -> None:
+        """The network has positions for so many tokens of text."""
+        super().check_options()
+        most = int(self.network.config.axes_lens[0]) - 1
+        if self.text_tokens > most:
+            raise ModelError(
+                f"model.text_tokens={self.text_tokens}: this network has positions for {most};"
+                f" type model.text_tokens={most}"
+            )
+
     def _negative_text(self, prompt: str) -> str:
         return PLAIN + prompt
 
@@ -36,28 +63,33 @@ class Lumina2(FlowModel):
 
     def _encode(self, prompts: list[str]) -> TextEmbeddings:
         is_plain = prompts[0].startswith(PLAIN)  # the negative prompt, which is encoded by itself
-        sequence, mask = self.pipe._get_gemma_prompt_embeds(
-            [p.removeprefix(PLAIN) if is_plain else self._written(p) for p in prompts],
+        texts = [prompt.removeprefix(PLAIN) for prompt in prompts]
+        both = self.pipe.encode_prompt(
+            texts,
+            do_classifier_free_guidance=is_plain,
+            negative_prompt=texts,
             device=self.device,
             max_sequence_length=self.text_tokens,
         )
+        sequence, mask = both[2:] if is_plain else both[:2]
         return {"sequence": sequence, LENGTHS: mask.sum(1).cpu()}
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
-        sequence = text["sequence"]
-        mask = torch.arange(sequence.shape[1]) < text[LENGTHS][:, None]
-        # it reads lengths from the mask, without waiting for the device if that is on the CPU
-        with exact_inputs(self.network.rope_embedder, None, mask):
+        sequence, counts = text["sequence"], text[LENGTHS].tolist()
+        length = sequence.shape[1]
+        mask = torch.tensor([[i < count for i in range(length)] for count in counts])
+        with exact_inputs(self.network.rope_embedder, None, Lengths(text[LENGTHS], mask.shape)):
             velocity: Tensor = self.network(
                 hidden_states=x,
                 timestep=1 - self._times(t) / 1000,
                 encoder_hidden_states=sequence,
-                encoder_attention_mask=mask.to(x.device),
+                encoder_attention_mask=to_device(mask, x.device),
                 return_dict=False,
             )[0]
         return -velocity
 
     def _combine(self, negative: Tensor, positive: Tensor) -> Tensor:
         guided = super()._combine(negative, positive)
-        norms = [each.norm(dim=-1, keepdim=True) for each in (positive, guided)]
-        return guided * (norms[0] / norms[1])
+        length, wanted = (x.norm(dim=-1, keepdim=True) for x in (guided, positive))
+        kept: Tensor = guided * (wanted / length)
+        return kept

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 Name = Literal["float32", "bfloat16", "float16"]
 
@@ -84,8 +84,8 @@ class Precision:
 
 
 @contextmanager
-def exact_inputs(module: nn.Module, *exact: Tensor | None) -> Iterator[None]:
-    """A module gets these tensors as its first arguments within the `with`; None: its own.
+def exact_inputs(module: nn.Module, *exact: object) -> Iterator[None]:
+    """A module gets these as its first arguments within the `with`; None: its own.
 
     Transformers cast times to the dtype in which they compute before they embed them: in bfloat16
     a time of 750 would become 752.
