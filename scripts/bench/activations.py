@@ -12,6 +12,7 @@ That of an autoencoder has the bytes for each pixel that decoding holds.
 
 import argparse
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ from rlfactory.config.memory.model_parts import (
     architecture,
     autoencoder_widths,
     published,
+    published_rows,
 )
 from rlfactory.model.pipelines.embedding_cache import LENGTHS
 from rlfactory.rollout import Condition
@@ -96,13 +98,14 @@ def image_rates(name: str, way: tuple[str, str, bool]) -> list[list[int]]:
         )
         return torch.ones(shape, dtype=tensor.dtype)
 
+    # numbers that are read, which fake tensors have none of
+    lengths = {n: torch.full_like(text[LENGTHS], n) for n in TOKENS} if LENGTHS in text else {}
     with fake_tensors() as mode:
         with_fake_tensors(network, mode)
 
         def count(shape: Sequence[int], tokens: int) -> tuple[int, int]:
             tensors = {
-                k: torch.full_like(v, tokens) if k == LENGTHS else longer(v, tokens)
-                for k, v in text.items()
+                k: lengths[tokens] if k == LENGTHS else longer(v, tokens) for k, v in text.items()
             }
             x, t = torch.empty(1, *shape), torch.empty(1)
 
@@ -259,9 +262,28 @@ TARGETS = {
 
 
 def stored() -> list[dict[str, Any]]:
-    """The rows of the table."""
+    """The rows of both tables."""
     found: list[dict[str, Any]] = json.loads((TABLES / "activations.json").read_text())
-    return found
+    return [*found, *published_rows()]
+
+
+def store(counted: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows: of published networks beside their configurations, others into a table."""
+    table, of_pipelines = TABLES / "activations.json", TABLES / "published.json"
+    kept, text = {}, of_pipelines.read_text()
+    for row in counted:
+        rates = {key: value for key, value in row.items() if key not in ("name", "class")}
+        place = rf'("class": "\w+\.{re.escape(row["class"])}",\n( +)"parameters": .+\n)'
+        found = re.compile(place + r'( +"activations": .+\n)?')
+        entry = text.find(f'  "{row["name"]}": {{') if "targets" in row else 0
+        if found.search(text) is None:
+            kept[row["name"]] = row
+        else:
+            line = rf'\1\2"activations": {json.dumps(rates)},\n'
+            text = text[:entry] + found.sub(line, text[entry:], count=1)
+    lines = ",\n".join(f"  {json.dumps(row)}" for row in kept.values())
+    table.write_text(f"[\n{lines}\n]\n")
+    of_pipelines.write_text(text)
 
 
 def main() -> None:
@@ -269,12 +291,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("names", nargs="*", help="rows to count anew, all without any")
-    table = TABLES / "activations.json"
     kept = {row["name"]: row for row in stored()}
     for row in rows(parser.parse_args().names):
         kept[row["name"]] = row
-        lines = ",\n".join(f"  {json.dumps(row)}" for row in kept.values())
-        table.write_text(f"[\n{lines}\n]\n")
+        store([*kept.values()])
         print(row["name"], flush=True)
 
 

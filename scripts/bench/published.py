@@ -122,7 +122,8 @@ def stand_in(name: str, network: str) -> Callable[..., tuple[Tensor | None, ...]
             layers, width = config.num_text_layers, config.text_hidden_dim
             return drawn("sequence", length, layers, width), mask.bool()
         if name == "lumina2":
-            return (drawn("sequence", length, config.cap_feat_dim), mask) * 2
+            # lengths are read from the mask, which holds none on the meta device
+            return (drawn("sequence", length, config.cap_feat_dim), torch.ones(mask.shape)) * 2
         if name == "wan":
             return drawn("sequence", length, config.text_dim), None
         pooled = drawn("pooled", config.pooled_projection_dim)

@@ -72,7 +72,7 @@ class Lumina2(FlowModel):
             max_sequence_length=self.text_tokens,
         )
         sequence, mask = both[2:] if is_plain else both[:2]
-        return {"sequence": sequence, LENGTHS: mask.sum(1).cpu()}
+        return {"sequence": sequence, LENGTHS: mask.sum(1).long().cpu()}
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         sequence, counts = text["sequence"], text[LENGTHS].tolist()

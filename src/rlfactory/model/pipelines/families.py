@@ -171,6 +171,10 @@ NO_FAMILY = {
     "SanaSprintPipeline": (
         "a consistency model in TrigFlow's time (SCMScheduler), no rectified flow: no dynamics here"
         " sample it; type model=sana with the model that it was distilled from"
-    )
+    ),
+    "HunyuanImagePipeline": (
+        "its guidance remembers earlier steps, so that a step can't be replayed by itself, and its"
+        " pipeline loads no LoRA"
+    ),
 }
 """Pipelines that are close to a family's and are none, and why."""
