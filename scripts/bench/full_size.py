@@ -15,8 +15,10 @@ recomputation) over its seconds and the device's dense bf16 peak.
 import argparse
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import full_size_cpu
 import torch
@@ -133,10 +135,12 @@ def flops(name: str, changes: Changes | None = None, **options: Any) -> Flops:
     """FLOPs counted on the meta device, in float32, since they do not depend on the dtype."""
     model = adapter(name, changes or {}, torch.float32, **options)
     predict = asked(model, "meta")
-    with torch.no_grad(), FlopCounterMode(display=False) as forward:
-        predict()
-    with FlopCounterMode(display=False) as learning:
-        predict().pow(2).mean().backward()
+    # a network may turn autocast off by itself, and the meta device has none
+    with mock.patch.object(torch, "autocast", lambda *_, **__: nullcontext()):
+        with torch.no_grad(), FlopCounterMode(display=False) as forward:
+            predict()
+        with FlopCounterMode(display=False) as learning:
+            predict().pow(2).mean().backward()
     return Flops(forward.get_total_flops(), learning.get_total_flops())
 
 
