@@ -98,8 +98,7 @@ def image_rates(name: str, way: tuple[str, str, bool]) -> list[list[int]]:
         )
         return torch.ones(shape, dtype=tensor.dtype)
 
-    # numbers that are read, which fake tensors have none of
-    lengths = {n: torch.full_like(text[LENGTHS], n) for n in TOKENS} if LENGTHS in text else {}
+    lengths = {tokens: torch.full((1,), tokens) for tokens in TOKENS}  # real: they are read
     with fake_tensors() as mode:
         with_fake_tensors(network, mode)
 

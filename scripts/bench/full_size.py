@@ -47,7 +47,7 @@ MODELS = {
     **{"sd14": "sd14", "sdxl": "sdxl", "sd35_medium": "sd35", "flux_dev": "flux"},
     "flux_kontext": "flux_kontext",
     **{"qwen_image": "qwen_image", "z_image": "z_image", "flux2_klein": "flux2_klein"},
-    **{"flux2_dev": "flux2_dev", "sana": "sana", "wan": "wan"},
+    **{"flux2_dev": "flux2_dev", "flux3_klein": "flux3_klein", "sana": "sana", "wan": "wan"},
     **{"krea2": "krea2", "ernie_image": "ernie_image", "lumina2": "lumina2"},
 }
 ALGORITHMS = ("grpo", "awm", "nft")
@@ -136,7 +136,7 @@ def flops(name: str, changes: Changes | None = None, **options: Any) -> Flops:
     model = adapter(name, changes or {}, torch.float32, **options)
     predict = asked(model, "meta")
     # a network may turn autocast off by itself, and the meta device has none
-    with mock.patch.object(torch, "autocast", lambda *_, **__: nullcontext()):
+    with mock.patch.object(torch, "autocast", return_value=nullcontext()):
         with torch.no_grad(), FlopCounterMode(display=False) as forward:
             predict()
         with FlopCounterMode(display=False) as learning:

@@ -288,7 +288,10 @@ def test_the_network_makes_room_while_prompts_are_encoded_in_advance() -> None:
 
 
 FAMILIES = ("tiny_sd", "tiny_sd3", "tiny_flux", "sdxl", "flux_kontext", "qwen_image", "z_image")
-MORE = ("flux2_klein", "flux2_dev", "sana", "wan", "krea2", "ernie_image", "lumina2")
+MORE = (
+    *("flux2_klein", "flux2_dev", "flux3_klein", "sana", "wan"),
+    *("krea2", "ernie_image", "lumina2"),
+)
 
 
 def are_equal(model: Any, texts: Sequence[str]) -> bool:
@@ -297,7 +300,11 @@ def are_equal(model: Any, texts: Sequence[str]) -> bool:
 
 
 @pytest.mark.parametrize(
-    "family", [*FAMILIES, *(pytest.param(family, marks=pytest.mark.slow) for family in MORE)]
+    "family",
+    [
+        *FAMILIES,
+        *(pytest.param(family, marks=pytest.mark.slow) for family in (*MORE, "ernie_image")),
+    ],
 )
 def test_what_is_said_to_be_cut_is_cut(family: str, small: Callable[[str], list[str]]) -> None:
     # a template is long in the tokens of these small tokenizers, which are bytes

@@ -26,6 +26,7 @@ class Family:
         patch: latents of an image token along an edge; None: the network's `patch_size`.
         ids: parts of its hub ids, in lower case; of several that fit, the longest counts.
         distilled: hub ids of its models that were distilled, and their few sampling steps.
+        steps: to how many sampling steps all of its models were distilled; None where to none.
     """
 
     pipeline: str
@@ -40,6 +41,12 @@ class Family:
     patch: int | None = 2
     ids: tuple[str, ...] = ()
     distilled: Mapping[str, int] = field(default_factory=dict)
+    steps: int | None = None
+
+    @property
+    def modular(self) -> bool:
+        """Whether its pipeline is one of blocks (`pipelines/modular.py`)."""
+        return self.pipeline.endswith("ModularPipeline")
 
     @property
     def target(self) -> str:
@@ -127,6 +134,23 @@ FAMILIES = (
         "flux2_dev",
         recipes="flux",
         ids=("flux.2-dev",),
+    ),
+    Family(
+        "Flux3ModularPipeline",
+        "flux3.Flux3Klein",
+        "Flux3Transformer2DModel",
+        "flux3_klein",
+        ids=("flux-3-image-klein-base",),
+    ),
+    Family(
+        "Flux3DistilledModularPipeline",
+        "flux3.Flux3KleinDistilled",
+        "Flux3Transformer2DModel",
+        "flux3_klein_distilled",
+        recipes="flux3_klein",
+        steps=16,
+        ids=("flux-3-image-klein",),
+        distilled={"black-forest-labs/flux-3-image-klein": 16},
     ),
     Family(
         "SanaPipeline",

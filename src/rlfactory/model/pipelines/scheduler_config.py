@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlfactory.model.pipelines.families import FAMILIES
-from rlfactory.model.pipelines.local_models import PIPELINE_INDEX, folder_of, pipeline_of, read_json
+from rlfactory.model.pipelines.families import BY_PIPELINE, FAMILIES
+from rlfactory.model.pipelines.local_models import folder_of, index_of, pipeline_of, read_json
 
 STEPS = {path: steps for family in FAMILIES for path, steps in family.distilled.items()}
 """The sampling steps of published models. Files of Z-Image-Turbo do not tell it from Z-Image."""
@@ -151,12 +151,17 @@ def distilled_steps(path: str) -> int | None:
     if path in STEPS:
         return STEPS[path]
     folder = folder_of(path)
-    return SHORTEST if folder is not None and _is_distilled(folder) else None
+    if folder is None:
+        return None
+    family = BY_PIPELINE.get(pipeline_of(folder) or "")
+    if family is not None and family.steps is not None:
+        return family.steps
+    return SHORTEST if _is_distilled(folder) else None
 
 
 def _is_distilled(folder: Path) -> bool:
     """FLUX.2's index says so; FLUX.1 schnell has neither guidance as an input nor a shift."""
-    if read_json(folder / PIPELINE_INDEX).get("is_distilled"):
+    if index_of(folder).get("is_distilled"):
         return True
     if pipeline_of(folder) != "FluxPipeline":
         return False
