@@ -23,6 +23,8 @@ from diffusers import (
     ChromaTransformer2DModel,
     DDIMScheduler,
     DPMSolverMultistepScheduler,
+    ErnieImagePipeline,
+    ErnieImageTransformer2DModel,
     FlowMatchEulerDiscreteScheduler,
     Flux2KleinPipeline,
     Flux2Pipeline,
@@ -33,6 +35,10 @@ from diffusers import (
     FluxKontextPipeline,
     FluxPipeline,
     FluxTransformer2DModel,
+    Krea2Pipeline,
+    Krea2Transformer2DModel,
+    Lumina2Pipeline,
+    Lumina2Transformer2DModel,
     QwenImage21Pipeline,
     QwenImage21Transformer2DModel,
     QwenImageEditPlusPipeline,
@@ -65,6 +71,7 @@ from transformers import (
     LlavaProcessor,
     Mistral3Config,
     Mistral3ForConditionalGeneration,
+    Mistral3Model,
     PreTrainedTokenizerFast,
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
@@ -75,6 +82,7 @@ from transformers import (
     Qwen3Model,
     Qwen3VLConfig,
     Qwen3VLForConditionalGeneration,
+    Qwen3VLModel,
     UMT5Config,
     UMT5EncoderModel,
 )
@@ -87,6 +95,7 @@ from rlfactory.prompts.ops.pictured import PicturedText
 
 __all__ = [
     "chroma_folder",
+    "ernie_image_folder",
     "flux2_dev_folder",
     "flux2_folder",
     "flux3_distilled_folder",
@@ -95,6 +104,8 @@ __all__ = [
     "flux_kontext_folder",
     "qwen_image_21_folder",
     "qwen_image_edit_folder",
+    "krea2_folder",
+    "lumina2_folder",
     "qwen_image_folder",
     "sana_folder",
     "schnell_folder",
@@ -143,6 +154,18 @@ def autoencoder(channels: int, **options: object) -> AutoencoderKL:
         norm_num_groups=2,
         sample_size=64,
         **options,
+    )
+
+
+def autoencoder_of_videos() -> AutoencoderKLQwenImage:
+    return AutoencoderKLQwenImage(
+        base_dim=8,
+        z_dim=4,
+        dim_mult=[1, 2, 2],
+        num_res_blocks=1,
+        temperal_downsample=[False, True],
+        latents_mean=[0.1, -0.2, 0.3, 0.0],
+        latents_std=[1.5, 0.7, 1.0, 2.0],
     )
 
 
@@ -359,6 +382,19 @@ def qwen3_config(tokenizer: PreTrainedTokenizerFast, width: int, layers: int) ->
     )
 
 
+def gemma2_config(tokenizer: PreTrainedTokenizerFast) -> Gemma2Config:
+    return Gemma2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=WIDTH,
+        intermediate_size=WIDTH,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        initializer_range=0.5,
+    )
+
+
 def qwen_image_parts(words: int, **options: object) -> dict[str, Any]:
     """Text encoder, scheduler, autoencoder and transformer of Qwen-Image; the autoencoder has a
     factor of 4, and `options` are for the transformer.
@@ -404,15 +440,7 @@ def qwen_image_parts(words: int, **options: object) -> dict[str, Any]:
         "scheduler": FlowMatchEulerDiscreteScheduler(
             use_dynamic_shifting=True, base_shift=0.5, max_shift=0.9, shift_terminal=0.02
         ),
-        "vae": AutoencoderKLQwenImage(
-            base_dim=8,
-            z_dim=4,
-            dim_mult=[1, 2, 2],
-            num_res_blocks=1,
-            temperal_downsample=[False, True],
-            latents_mean=[0.1, -0.2, 0.3, 0.0],
-            latents_std=[1.5, 0.7, 1.0, 2.0],
-        ),
+        "vae": autoencoder_of_videos(),
         "text_encoder": Qwen2_5_VLForConditionalGeneration(encoder),
         "transformer": transformer,
     }
@@ -720,16 +748,6 @@ def sana_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         tokenizer = chat_tokenizer()
-        encoder = Gemma2Config(
-            vocab_size=len(tokenizer),
-            hidden_size=WIDTH,
-            intermediate_size=WIDTH,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            head_dim=8,
-            initializer_range=0.5,
-        )
         transformer = SanaTransformer2DModel(
             in_channels=8,
             out_channels=8,
@@ -766,7 +784,150 @@ def sana_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 decoder_act_fns="silu",
                 scaling_factor=0.41407,
             ),
-            text_encoder=Gemma2Model(encoder),
+            text_encoder=Gemma2Model(gemma2_config(tokenizer)),
+            tokenizer=tokenizer,
+            transformer=transformer,
+        )
+    pipe.to(torch.float16).save_pretrained(folder / "pipe")
+    return folder / "pipe"
+
+
+@pytest.fixture(scope="session")
+def krea2_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A `Krea2Pipeline` of the base model, whose autoencoder has a factor of 4; its transformer
+    reads three states of the text encoder, and fewer heads have keys and values.
+    """
+    folder = tmp_path_factory.mktemp("tiny_krea2")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        tokenizer = chat_tokenizer()
+        small = {"hidden_size": WIDTH, "intermediate_size": WIDTH}
+        encoder = Qwen3VLConfig(
+            text_config=small
+            | {
+                "vocab_size": len(tokenizer),
+                "num_hidden_layers": 2,
+                "num_attention_heads": 2,
+                "num_key_value_heads": 1,
+                "head_dim": 8,
+                "initializer_range": 0.5,
+                "rope_parameters": {
+                    "rope_type": "default",
+                    "rope_theta": 5e6,
+                    "mrope_section": [2, 1, 1],
+                    "mrope_interleaved": True,
+                },
+            },
+            vision_config=small
+            | {
+                "depth": 1,
+                "num_heads": 2,
+                "out_hidden_size": WIDTH,
+                "deepstack_visual_indexes": [0],
+                "num_position_embeddings": 16,
+            },
+        )
+        transformer = Krea2Transformer2DModel(
+            in_channels=16,
+            num_layers=2,
+            attention_head_dim=16,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            intermediate_size=32,
+            timestep_embed_dim=16,
+            text_hidden_dim=WIDTH,
+            num_text_layers=3,
+            text_num_attention_heads=2,
+            text_num_key_value_heads=2,
+            text_intermediate_size=WIDTH,
+            num_layerwise_text_blocks=1,
+            num_refiner_text_blocks=1,
+            axes_dims_rope=(4, 6, 6),
+        )
+        disturb(transformer)
+        pipe = Krea2Pipeline(
+            scheduler=FlowMatchEulerDiscreteScheduler(
+                use_dynamic_shifting=True, max_image_seq_len=6400
+            ),
+            vae=autoencoder_of_videos(),
+            text_encoder=Qwen3VLModel(encoder),
+            tokenizer=tokenizer,
+            transformer=transformer,
+            text_encoder_select_layers=(0, 1, 2),
+        )
+    pipe.to(torch.float16).save_pretrained(folder / "pipe")
+    return folder / "pipe"
+
+
+@pytest.fixture(scope="session")
+def ernie_image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An `ErnieImagePipeline` without the language model that rewrites prompts."""
+    folder = tmp_path_factory.mktemp("tiny_ernie_image")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        tokenizer = chat_tokenizer()
+        small = {"hidden_size": WIDTH, "intermediate_size": WIDTH, "head_dim": 8}
+        small["num_attention_heads"] = 2
+        encoder = Mistral3Config(
+            text_config=small
+            | {
+                "model_type": "ministral3",
+                "vocab_size": len(tokenizer),
+                "num_hidden_layers": 2,
+                "num_key_value_heads": 1,
+                "initializer_range": 0.5,
+            },
+            vision_config=small
+            | {"model_type": "pixtral", "num_hidden_layers": 1, "image_size": 28, "patch_size": 14},
+        )
+        transformer = ErnieImageTransformer2DModel(
+            hidden_size=32,
+            num_attention_heads=2,
+            num_layers=2,
+            ffn_hidden_size=32,
+            in_channels=16,
+            out_channels=16,
+            text_in_dim=WIDTH,
+            rope_axes_dim=(4, 6, 6),
+        )
+        disturb(transformer)
+        pipe = ErnieImagePipeline(
+            text_encoder=Mistral3Model(encoder),
+            tokenizer=tokenizer,
+            **flux2_parts(guidance_embeds=False)
+            | {
+                "scheduler": FlowMatchEulerDiscreteScheduler(shift=4.0),
+                "transformer": transformer,
+            },
+        )
+    pipe.to(torch.float16).save_pretrained(folder / "pipe")
+    return folder / "pipe"
+
+
+@pytest.fixture(scope="session")
+def lumina2_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A `Lumina2Pipeline`, with a refiner of one layer for the image and one for the text."""
+    folder = tmp_path_factory.mktemp("tiny_lumina2")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        tokenizer = chat_tokenizer()
+        transformer = Lumina2Transformer2DModel(
+            in_channels=16,
+            hidden_size=32,
+            num_layers=2,
+            num_refiner_layers=1,
+            num_attention_heads=2,
+            num_kv_heads=1,
+            multiple_of=16,
+            axes_dim_rope=(4, 6, 6),
+            axes_lens=(300, 32, 32),
+            cap_feat_dim=WIDTH,
+        )
+        disturb(transformer)
+        pipe = Lumina2Pipeline(
+            scheduler=FlowMatchEulerDiscreteScheduler(shift=6.0),
+            vae=autoencoder(16, shift_factor=0.1159, scaling_factor=0.3611),
+            text_encoder=Gemma2Model(gemma2_config(tokenizer)),
             tokenizer=tokenizer,
             transformer=transformer,
         )
@@ -841,6 +1002,9 @@ FOLDERS: Mapping[str, str] = {
     "flux3_klein": "flux3_folder",
     "flux3_klein_distilled": "flux3_distilled_folder",
     "sana": "sana_folder",
+    "krea2": "krea2_folder",
+    "ernie_image": "ernie_image_folder",
+    "lumina2": "lumina2_folder",
     "wan": "wan_folder",
 }
 """Of each family without a small model that ships, by its option of `model`."""

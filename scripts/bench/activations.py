@@ -12,6 +12,7 @@ That of an autoencoder has the bytes for each pixel that decoding holds.
 
 import argparse
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,7 +23,14 @@ from published import part
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from rlfactory.config.memory.model_parts import TABLES, Part, architecture
+from rlfactory.config.memory.model_parts import (
+    TABLES,
+    Part,
+    architecture,
+    autoencoder_widths,
+    published,
+    published_rows,
+)
 from rlfactory.model.pipelines.embedding_cache import LENGTHS
 from rlfactory.rollout import Condition
 from rlfactory.tools.fake_tensors import Counting, fake_tensors, with_fake_tensors
@@ -108,9 +116,10 @@ def image_rates(name: str, way: tuple[str, str, bool]) -> list[list[int]]:
 
         small, large = (count(shape, TOKENS[0]) for shape in shapes)
         more = count(shapes[0], TOKENS[1]) if reads_tokens else small
-    # of the autoencoder's latents, of which a family's own may be patches
-    patch = (240 if name == "wan" else SIZES[0]) // model.latent_pixels // shapes[0][-2]
-    area = [patch**2 * torch.Size(shape[1:]).numel() for shape in shapes]
+    area = [torch.Size(shape[1:]).numel() for shape in shapes]
+    if name != "wan":  # the autoencoder's latents, of which a network may get patches
+        edge = 2 ** (len(autoencoder_widths(published()[name]["parts"]["vae"]["config"])) - 1)
+        area = [(size // edge) ** 2 for size in SIZES]
     return [
         [round((b - a) / (area[1] - area[0])), round((c - a) / (TOKENS[1] - TOKENS[0]))]
         for a, b, c in zip(small, large, more, strict=True)
@@ -250,14 +259,36 @@ TARGETS = {
     **{"UNet2DConditionModel": [4, 8], "ZImageTransformer2DModel": [4, 8]},
     "Flux2Transformer2DModel": [9, 18],
     "QwenImage21Transformer2DModel": [4, 7],
+    "Krea2Transformer2DModel": [4, 8],
+    "ErnieImageTransformer2DModel": [4, 7],
+    "Lumina2Transformer2DModel": [4, 8],
 }
 """Kinds of layers of a block that have adapters by default, and that there are."""
 
 
 def stored() -> list[dict[str, Any]]:
-    """The rows of the table."""
+    """The rows of both tables."""
     found: list[dict[str, Any]] = json.loads((TABLES / "activations.json").read_text())
-    return found
+    return [*found, *published_rows()]
+
+
+def store(counted: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows: of published networks beside their configurations, others into a table."""
+    table, of_pipelines = TABLES / "activations.json", TABLES / "published.json"
+    kept, text = {}, of_pipelines.read_text()
+    for row in counted:
+        rates = {key: value for key, value in row.items() if key not in ("name", "class")}
+        place = rf'("class": "\w+\.{re.escape(row["class"])}",\n( +)"parameters": .+\n)'
+        found = re.compile(place + r'( +"activations": .+\n)?')
+        entry = text.find(f'  "{row["name"]}": {{') if "targets" in row else 0
+        if found.search(text) is None:
+            kept[row["name"]] = row
+        else:
+            line = rf'\1\2"activations": {json.dumps(rates)},\n'
+            text = text[:entry] + found.sub(line, text[entry:], count=1)
+    lines = ",\n".join(f"  {json.dumps(row)}" for row in kept.values())
+    table.write_text(f"[\n{lines}\n]\n")
+    of_pipelines.write_text(text)
 
 
 def main() -> None:
@@ -265,12 +296,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("names", nargs="*", help="rows to count anew, all without any")
-    table = TABLES / "activations.json"
     kept = {row["name"]: row for row in stored()}
     for row in rows(parser.parse_args().names):
         kept[row["name"]] = row
-        lines = ",\n".join(f"  {json.dumps(row)}" for row in kept.values())
-        table.write_text(f"[\n{lines}\n]\n")
+        store([*kept.values()])
         print(row["name"], flush=True)
 
 

@@ -15,8 +15,10 @@ recomputation) over its seconds and the device's dense bf16 peak.
 import argparse
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import full_size_cpu
 import torch
@@ -47,6 +49,7 @@ MODELS = {
     **{name: name for name in ("chroma", "qwen_image", "qwen_image_edit", "qwen_image_21")},
     **{"z_image": "z_image", "flux2_klein": "flux2_klein"},
     **{"flux2_dev": "flux2_dev", "flux3_klein": "flux3_klein", "sana": "sana", "wan": "wan"},
+    **{"krea2": "krea2", "ernie_image": "ernie_image", "lumina2": "lumina2"},
 }
 ALGORITHMS = ("grpo", "awm", "nft")
 PEAKS = {
@@ -133,10 +136,12 @@ def flops(name: str, changes: Changes | None = None, **options: Any) -> Flops:
     """FLOPs counted on the meta device, in float32, since they do not depend on the dtype."""
     model = adapter(name, changes or {}, torch.float32, **options)
     predict = asked(model, "meta")
-    with torch.no_grad(), FlopCounterMode(display=False) as forward:
-        predict()
-    with FlopCounterMode(display=False) as learning:
-        predict().pow(2).mean().backward()
+    # a network may turn autocast off by itself, and the meta device has none
+    with mock.patch.object(torch, "autocast", return_value=nullcontext()):
+        with torch.no_grad(), FlopCounterMode(display=False) as forward:
+            predict()
+        with FlopCounterMode(display=False) as learning:
+            predict().pow(2).mean().backward()
     return Flops(forward.get_total_flops(), learning.get_total_flops())
 
 

@@ -35,6 +35,8 @@ class NoProcessor:
         return [[]]
 
 
+TOKENS = 512
+"""Of a prompt, where a pipeline is not told how many it reads: all that its option allows."""
 LEFT_OUT = ("tokenizer", "feature_extractor", "image_encoder", "safety_checker")
 
 
@@ -98,13 +100,14 @@ def pipeline(
     if is_modular(kind):
         encoder = {"text_encoder": HiddenStates(kept[network]), "tokenizer": CountedTokens()}
         return with_components(kind, {**kept, **encoder})
-    empty = {k: None for k in inspect.signature(kind.__init__).parameters if k not in kept}
+    options = inspect.signature(kind.__init__).parameters
+    empty = {k: None for k, p in options.items() if k != "self" and p.default is p.empty}
     more: dict[str, Any] = {}
-    if "requires_safety_checker" in empty:
+    if "requires_safety_checker" in options:
         more["requires_safety_checker"] = False
     if name == "qwen_image_21":  # it asks its processor how long the system message is
         more["processor"] = NoProcessor()
-    pipe = kind(**{**{k: v for k, v in empty.items() if k != "self"}, **kept, **more})
+    pipe = kind(**{**empty, **kept, **more})
     pipe.encode_prompt = MethodType(stand_in(name, network), pipe)
     return pipe
 
@@ -134,9 +137,17 @@ def stand_in(name: str, network: str) -> Callable[..., tuple[Tensor | None, ...]
             return [*drawn("sequence", length, config.cap_feat_dim)], []
         if name in ("qwen_image", "qwen_image_edit", "flux2_klein", "flux2_dev"):
             return drawn("sequence", length, config.joint_attention_dim), None
+        if name == "ernie_image":
+            return [*drawn("sequence", TOKENS, config.text_in_dim)]
+        mask = torch.ones(len(prompts), length, dtype=torch.long, device=tensor.device)
         if name == "sana":
-            mask = torch.ones(len(prompts), length, dtype=torch.long, device=tensor.device)
             return drawn("sequence", length, config.caption_channels), mask, None, None
+        if name == "krea2":
+            layers, width = config.num_text_layers, config.text_hidden_dim
+            return drawn("sequence", length, layers, width), mask.bool()
+        if name == "lumina2":
+            # lengths are read from the mask, which holds none on the meta device
+            return (drawn("sequence", length, config.cap_feat_dim), torch.ones(mask.shape)) * 2
         if name == "wan":
             return drawn("sequence", length, config.text_dim), None
         pooled = drawn("pooled", config.pooled_projection_dim)

@@ -29,6 +29,9 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     "FLUX.3 klein base": ("flux3_klein",),
     "FLUX.3 klein": ("flux3_klein_distilled",),
     "SANA": ("sana",),
+    "Krea 2": ("krea2",),
+    "ERNIE-Image": ("ernie_image",),
+    "Lumina-Image 2.0": ("lumina2",),
     "Wan (video)": ("wan",),
 }
 """The options of `model` of each family, the one that tests train first."""

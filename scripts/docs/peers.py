@@ -32,7 +32,8 @@ FAMILIES = {
     "Steps of a model that predicts noise": ("ddpo", "trl_ddpo", "drlx", "dance_sd"),
     "Final samples": (
         *("nft", "flow_factory_nft", "flow_factory_nft_flux"),
-        *("flow_factory_nft_qwen_image", "verl_omni_nft_qwen_image", "awm", "flow_factory_awm"),
+        *("flow_factory_nft_qwen_image", "verl_omni_nft_qwen_image", "miles_nft_krea2"),
+        *("awm", "flow_factory_awm"),
         *("flow_factory_awm_flux", "vgrpo_flux", "vgrpo_sd35"),
     ),
 }

@@ -4,6 +4,7 @@ A new family has a case here (docs/extend/model.md).
 """
 
 import importlib
+import inspect
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -170,6 +171,9 @@ CASES = (
         of("sana_folder"),
         {"text_tokens": 64, "timesteps": "truncated"},  # as its scheduler does
     ),
+    Case("Krea2Pipeline", of("krea2_folder"), {"text_tokens": 256}),  # of bytes, as Qwen-Image's
+    Case("ErnieImagePipeline", of("ernie_image_folder"), {"text_tokens": 64}),
+    Case("Lumina2Pipeline", of("lumina2_folder"), {"text_tokens": 256}),
     Case("WanPipeline", of("wan_folder"), {"text_tokens": 128, "size": [32, 48], "frames": 5}),
 )
 
@@ -202,21 +206,23 @@ def start(model: PipelineModel) -> Tensor:
 
 def packed(pipe: Any, x: Tensor) -> Tensor:
     """Latents as the pipeline takes them."""
-    if hasattr(pipe, "_patchify_latents"):
+    if hasattr(pipe, "_prepare_latent_ids"):
         return x  # it packs them itself
     return pipe._pack_latents(x, *x.shape) if hasattr(pipe, "_pack_latents") else x
 
 
 def unpacked(pipe: Any, x: Tensor) -> Tensor:
-    if hasattr(pipe, "_patchify_latents") and x.ndim == 3:  # tokens
+    if hasattr(pipe, "_prepare_latent_ids") and x.ndim == 3:  # tokens
         return x.transpose(1, 2).unflatten(2, (math.isqrt(x.shape[1]), -1))
-    if hasattr(pipe, "_patchify_latents"):  # they are ready for the autoencoder
+    if hasattr(pipe, "_prepare_latent_ids"):  # they are ready for the autoencoder
         bn = pipe.vae.bn
         mean, std = bn.running_mean, (bn.running_var + pipe.vae.config.batch_norm_eps).sqrt()
         return (pipe._patchify_latents(x) - mean.view(1, -1, 1, 1)) / std.view(1, -1, 1, 1)
     if not hasattr(pipe, "_unpack_latents"):
         return x
-    found: Tensor = pipe._unpack_latents(x, SIZE, SIZE, pipe.vae_scale_factor)
+    known = inspect.signature(pipe._unpack_latents).parameters
+    factor = [pipe.vae_scale_factor] * ("vae_scale_factor" in known)
+    found: Tensor = pipe._unpack_latents(x, SIZE, SIZE, *factor)
     return found[:, :, 0] if found.ndim == 5 else found
 
 
@@ -247,7 +253,7 @@ def called(model: PipelineModel, pipe: Any, rows: slice, output: str) -> Any:
     """What a pipeline draws of some prompts."""
     take_first_order_steps(pipe)
     # of patches of two latents where the pipeline makes them
-    factor = model.latent_pixels * (2 if hasattr(pipe, "_patchify_latents") else 1)
+    factor = model.latent_pixels * (2 if hasattr(pipe, "_prepare_latent_ids") else 1)
     height, width = (factor * edge for edge in model.resolution.shape[-2:])
     arguments = model.pipeline_arguments()
     take_first_order_steps(pipe)

@@ -46,9 +46,9 @@ from rlfactory.utils.data_files import FileError, read_yaml
 from rlfactory.utils.live_objects import is_reference
 
 KINDS: Mapping[str, str | None] = {
-    **{part: family.option for family in FAMILIES for part in family.ids},
-    "stable-diffusion": "sd15",  # the first versions, of which sd14 is the family's option
     "qwen-image-edit": None,  # the first version, which is not trained here
+    "stable-diffusion": "sd15",  # the first versions, of which sd14 is the family's option
+    **{part: family.option for family in FAMILIES for part in family.ids},
 }
 """Parts of the ids of image models, and an option of their kind."""
 

@@ -12,6 +12,7 @@ from rlfactory.model.base import Resolution
 from rlfactory.model.image_base import PipelineModel
 from rlfactory.model.lora import ATTENTION_PROJECTIONS
 from rlfactory.model.pipelines.noise_levels import flow_resolution, units_of
+from rlfactory.utils.errors import ModelError
 from rlfactory.utils.types import PositiveInt, Size
 
 T = TypeVar("T")
@@ -52,6 +53,12 @@ class FlowModel(PipelineModel):
         # before super().__init__, which encodes the negative prompt by _encode
         self.text_tokens, self.timesteps = text_tokens, timesteps
         super().__init__(*given, **options)
+
+    def check_options(self) -> None:
+        """Guidance is not for distilled models."""
+        if self.guidance > 1 and self.pipe.config.get("is_distilled"):
+            scale = f"model.guidance={self.guidance:g}: this model was distilled to sample without"
+            raise ModelError(f"{scale} guidance; type model.guidance=1")
 
     def embedding_options(self, size: Size) -> dict[str, object]:
         return super().embedding_options(size) | {"text_tokens": self.text_tokens}

@@ -36,9 +36,7 @@ class Flux2Klein(FlowModel):
 
     def check_options(self) -> None:
         """Guidance is not for distilled models, and goes from the empty prompt."""
-        if self.guidance > 1 and self.pipe.config.is_distilled:
-            scale = f"model.guidance={self.guidance:g}: this model was distilled to sample without"
-            raise ModelError(f"{scale} guidance; type model.guidance=1")
+        super().check_options()
         if self.negative_prompt:
             raise ModelError(
                 f"model.negative_prompt={self.negative_prompt!r}: this pipeline guides from the"

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 Name = Literal["float32", "bfloat16", "float16"]
 
@@ -84,15 +84,16 @@ class Precision:
 
 
 @contextmanager
-def exact_inputs(module: nn.Module, *exact: Tensor) -> Iterator[None]:
-    """A module gets these tensors as its first arguments within the `with`.
+def exact_inputs(module: nn.Module, *exact: object) -> Iterator[None]:
+    """A module gets these as its first arguments within the `with`; None: its own.
 
     Transformers cast times to the dtype in which they compute before they embed them: in bfloat16
     a time of 750 would become 752.
     """
 
     def restore(_: object, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (*exact, *arguments[len(exact) :])
+        given = zip(exact, arguments, strict=False)
+        return (*(own if x is None else x for x, own in given), *arguments[len(exact) :])
 
     hook = module.register_forward_pre_hook(restore)
     try:

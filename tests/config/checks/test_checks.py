@@ -1483,6 +1483,7 @@ VAE = {"vae/config.json": {"block_out_channels": [128, 256, 512, 512]}}
         ("StableDiffusionInpaintPipeline", "sd14"),
         ("KandinskyPipeline", None),
         ("Flux2Pipeline", "flux2_dev"),
+        ("Krea2Pipeline", "krea2"),
         ("AuraFlowPipeline", None),
     ],
 )

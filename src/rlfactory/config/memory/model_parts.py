@@ -1,9 +1,10 @@
 """The networks of a model, read without loading weights: parameters, configuration, activations.
 
 Configurations and parameter counts are those of a folder (by the headers of its safetensors files)
-or, for a published model, of published.json and language_models.json. What activations take is in
-activations.json, which scripts/bench/activations.py counts on fake tensors; a model of another
-architecture names a file of such rows (`activations` in `model/base.py`).
+or, for a published model, of published.json and language_models.json. What activations take is
+beside a network in published.json, of language models in activations.json;
+scripts/bench/activations.py counts it on fake tensors. A model of another architecture names a file
+of such rows (`activations` in `model/base.py`).
 """
 
 import inspect
@@ -73,7 +74,8 @@ class Activations:
     """Bytes of activations of a network, by the row of its architecture nearest in size."""
 
     def __init__(self, part: Part, tables: Sequence[Path] = ()) -> None:
-        rows = [row for table in (*tables, TABLES / "activations.json") for row in _rows(table)]
+        named = [row for table in (*tables, TABLES / "activations.json") for row in _rows(table)]
+        rows = [*named, *published_rows()]
         own = [row for row in rows if row["class"] == part.kind]
         if not own or not part.size:
             raise LookupError(part.kind)
@@ -130,6 +132,18 @@ def published() -> dict[str, Any]:
     """Published pipelines by a short name: hub ids, classes, configurations, parameter counts."""
     content: dict[str, Any] = json.loads((TABLES / "published.json").read_text(encoding="utf-8"))
     return content
+
+
+@cache
+def published_rows() -> list[dict[str, Any]]:
+    """What activations take of published networks and autoencoders, those that were counted."""
+    return [
+        {"name": name if part in NETWORKS else kind, "class": kind, **described["activations"]}
+        for name, pipeline in published().items()
+        for part, described in pipeline["parts"].items()
+        if "activations" in described
+        for kind in [described["class"].rpartition(".")[2]]
+    ]
 
 
 @cache

@@ -4,7 +4,8 @@ Torch-free, for checks of a configuration. A new family has a row here
 (docs/extend/model.md).
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 
@@ -22,9 +23,9 @@ class Family:
         recipes: an option whose recipes are this family's too, where it has none of its own.
         optional: parts that it works without, beside those that no adapter calls.
         pictures: whether each prompt has a picture, whose latents are tokens beside the sample's.
-        patch: edge in latents of what image sizes are multiples of; None: the network says.
-        ids: parts of the hub ids of its models, in lower case; of several families' the longest
-            that an id has counts.
+        patch: latents of an image token along an edge; None: the network's `patch_size`.
+        ids: parts of its hub ids, in lower case; of several that fit, the longest counts.
+        distilled: hub ids of its models that were distilled, and their few sampling steps.
         steps: to how many sampling steps all of its models were distilled; None where to none.
     """
 
@@ -39,6 +40,7 @@ class Family:
     pictures: bool = False
     patch: int | None = 2
     ids: tuple[str, ...] = ()
+    distilled: Mapping[str, int] = field(default_factory=dict)
     steps: int | None = None
 
     @property
@@ -60,6 +62,7 @@ FAMILIES = (
         "sd14",
         small="tiny_sd",
         patch=1,
+        distilled={"stabilityai/sd-turbo": 4},
     ),
     Family(
         "StableDiffusionXLPipeline",
@@ -69,6 +72,7 @@ FAMILIES = (
         recipes="sd14",
         patch=1,
         ids=("stable-diffusion-xl", "sdxl"),
+        distilled={"stabilityai/sdxl-turbo": 4},
     ),
     Family(
         "StableDiffusion3Pipeline",
@@ -80,6 +84,7 @@ FAMILIES = (
         optional=("text_encoder_3", "tokenizer_3"),
         patch=None,
         ids=("stable-diffusion-3", "sd3"),
+        distilled={"stabilityai/stable-diffusion-3.5-large-turbo": 4},
     ),
     Family(
         "FluxPipeline",
@@ -88,6 +93,7 @@ FAMILIES = (
         "flux",
         small="tiny_flux",
         ids=("flux",),
+        distilled={"black-forest-labs/FLUX.1-schnell": 4},
     ),
     Family(
         "FluxKontextPipeline",
@@ -136,6 +142,7 @@ FAMILIES = (
         "ZImageTransformer2DModel",
         "z_image",
         ids=("z-image",),
+        distilled={"Tongyi-MAI/Z-Image-Turbo": 8},
     ),
     Family(
         "Flux2KleinPipeline",
@@ -143,6 +150,7 @@ FAMILIES = (
         "Flux2Transformer2DModel",
         "flux2_klein",
         ids=("flux.2-klein",),
+        distilled={"black-forest-labs/FLUX.2-klein-4B": 4, "black-forest-labs/FLUX.2-klein-9B": 4},
     ),
     Family(
         "Flux2Pipeline",
@@ -167,6 +175,7 @@ FAMILIES = (
         recipes="flux3_klein",
         steps=16,
         ids=("flux-3-image-klein",),
+        distilled={"black-forest-labs/flux-3-image-klein": 16},
     ),
     Family(
         "SanaPipeline",
@@ -174,8 +183,34 @@ FAMILIES = (
         "SanaTransformer2DModel",
         "sana",
         levels="dpm",
-        patch=1,
+        patch=None,
         ids=("/sana",),
+    ),
+    Family(
+        "Krea2Pipeline",
+        "krea2.Krea2",
+        "Krea2Transformer2DModel",
+        "krea2",
+        recipes="z_image",
+        ids=("krea-2", "krea2"),
+        distilled={"krea/Krea-2-Turbo": 8},
+    ),
+    Family(
+        "ErnieImagePipeline",
+        "ernie_image.ErnieImage",
+        "ErnieImageTransformer2DModel",
+        "ernie_image",
+        recipes="z_image",
+        optional=("pe", "pe_tokenizer"),
+        ids=("ernie-image",),
+        distilled={"baidu/ERNIE-Image-Turbo": 8},
+    ),
+    Family(
+        "Lumina2Pipeline",
+        "lumina2.Lumina2",
+        "Lumina2Transformer2DModel",
+        "lumina2",
+        ids=("lumina-image-2", "lumina2"),
     ),
     Family("WanPipeline", "wan.Wan", "WanTransformer3DModel", "wan", levels="unipc", ids=("wan2",)),
 )
@@ -189,6 +224,10 @@ NO_FAMILY = {
     "QwenImageEditPipeline": (
         "the first Qwen-Image-Edit, which shows its picture in another way; type"
         " model=qwen_image_edit with a later one"
+    ),
+    "HunyuanImagePipeline": (
+        "its guidance remembers earlier steps, so that a step can't be replayed by itself, and its"
+        " pipeline loads no LoRA"
     ),
 }
 """Pipelines that are close to a family's and are none, and why."""

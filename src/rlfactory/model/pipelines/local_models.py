@@ -172,20 +172,23 @@ Part = Mapping[str, Any]
 
 def sizes_of(vae: Part, network: Part, pipeline: str) -> tuple[int, int | None] | None:
     """The unit of image sizes and the largest one, in pixels; None if the files do not say."""
-    if isinstance(vae.get("temperal_downsample"), list):  # of videos
-        factor = 2 ** len(vae["temperal_downsample"])
-    else:
-        blocks = vae.get("block_out_channels") or vae.get("encoder_block_out_channels")
-        if not isinstance(blocks, list) or not blocks:
-            return None
-        factor = 2 ** (len(blocks) - 1)
-    family = BY_PIPELINE.get(pipeline)
-    if family is not None and family.patch is not None:
+    family, factor = BY_PIPELINE.get(pipeline), _pixels(vae)
+    if factor is None:
+        return None
+    if family and family.patch:
         return factor * family.patch, None
     patch, positions = network.get("patch_size"), network.get("pos_embed_max_size")
-    if not isinstance(patch, int) or not isinstance(positions, int):
+    if not isinstance(patch, int) or not (family or positions):
         return None
-    return factor * patch, factor * patch * positions
+    return factor * patch, factor * patch * positions if isinstance(positions, int) else None
+
+
+def _pixels(vae: Part) -> int | None:
+    """Pixels of an autoencoder's latent along an edge."""
+    if isinstance(steps := vae.get("temperal_downsample"), list):
+        return int(2 ** len(steps))
+    blocks = vae.get("block_out_channels") or vae.get("encoder_block_out_channels")
+    return int(2 ** (len(blocks) - 1)) if isinstance(blocks, list) and blocks else None
 
 
 def image_size(model: Mapping[str, Any]) -> tuple[int, int] | None:

@@ -8,19 +8,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlfactory.model.pipelines.families import BY_PIPELINE
+from rlfactory.model.pipelines.families import BY_PIPELINE, FAMILIES
 from rlfactory.model.pipelines.local_models import folder_of, index_of, pipeline_of, read_json
 
-STEPS = {
-    "black-forest-labs/FLUX.1-schnell": 4,
-    "black-forest-labs/FLUX.2-klein-4B": 4,
-    "black-forest-labs/FLUX.2-klein-9B": 4,
-    "black-forest-labs/flux-3-image-klein": 16,
-    "Tongyi-MAI/Z-Image-Turbo": 8,
-    "stabilityai/stable-diffusion-3.5-large-turbo": 4,
-    "stabilityai/sdxl-turbo": 4,
-    "stabilityai/sd-turbo": 4,
-}
+STEPS = {path: steps for family in FAMILIES for path, steps in family.distilled.items()}
 """The sampling steps of published models. Files of Z-Image-Turbo do not tell it from Z-Image."""
 SHORTEST = 4
 """Of the models that their files tell."""
