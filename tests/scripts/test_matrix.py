@@ -35,6 +35,7 @@ def test_every_algorithm_and_model_of_images_is_in_it() -> None:
     assert shipped - set(matrix.algorithms()) == {
         *("ppo", "rloo", "grpo_token", "sft", "dapo", "dr_grpo", "gspo", "cispo"),
         *("reinforce_pp", "reinforce_pp_baseline", "dpo", "online_dpo", "raft"),
+        *("dppo", "cppo", "drpo", "vespo", "gmpo", "maxrl"),
     }
     named = {name for names in matrix.FAMILIES.values() for name in names}
     models = {path.stem for path in (ROOT / "conf" / "model").glob("*.yaml")}
@@ -48,6 +49,10 @@ def test_the_page_names_what_is_refused() -> None:
             x for x in lines if x.startswith("- ") and f"`{matrix.FAMILIES[family][-1]}`" in x
         )
         assert all(f"`{name}`" in line for name in refused), family
+
+
+SINGLE = ("ddpo_sf", "draft", "refl")
+"""Algorithms of one update an iteration."""
 
 
 def pairs() -> Iterator[Any]:
@@ -89,9 +94,9 @@ def test_a_pair_trains_or_is_refused(
                 plan_from_words(f"model={name}", *pair[1:])
             assert "algo" in {problem.key for problem in refused.value.problems}
         return
-    once = [] if algorithm == "ddpo_sf" else ["updates_per_iteration=2"]
+    once = ["updates_per_iteration=2"] if algorithm not in SINGLE else []
     tree = ["branches=2", "tree.splits=[0]"] if algorithm == "branch_grpo" else []
-    pictures = ["prompts=edits"] if model == "flux_kontext" else []
+    pictures = ["prompts=edits"] if model in matrix.EDITING else []
     few = ["times.count=2"] if "times" in plan_from_words(*pair).config else []
     words = [*pair, *once, *few, *SHORT, *tree, *pictures, *small(model), *data]
     config = plan_from_words(*words).config

@@ -29,7 +29,7 @@ from rlfactory.model.pipelines.adapter_files import (
     in_files,
     read_adapters,
 )
-from rlfactory.model.pipelines.families import BY_PIPELINE, NO_FAMILY
+from rlfactory.model.pipelines.families import BY_PIPELINE, FAMILIES, NO_FAMILY
 from rlfactory.model.pipelines.local_models import (
     LANGUAGE_OPTION,
     MODEL_INDEX,
@@ -46,24 +46,17 @@ from rlfactory.utils.data_files import FileError, read_yaml
 from rlfactory.utils.live_objects import is_reference
 
 KINDS: Mapping[str, str | None] = {
-    "qwen-image-edit": None,  # none that is trained here
-    "kontext": "flux_kontext",
-    "flux.2-klein": "flux2_klein",
-    "flux.2-dev": "flux2_dev",
-    "flux-3-image-klein-base": "flux3_klein",
-    "flux-3-image-klein": "flux3_klein_distilled",
-    "qwen-image": "qwen_image",
-    "z-image": "z_image",
-    "/sana": "sana",
-    "wan2": "wan",
-    "stable-diffusion-xl": "sdxl",
-    "sdxl": "sdxl",
-    "flux": "flux",
-    "stable-diffusion-3": "sd35",
-    "sd3": "sd35",
-    "stable-diffusion": "sd15",
+    **{part: family.option for family in FAMILIES for part in family.ids},
+    "stable-diffusion": "sd15",  # the first versions, of which sd14 is the family's option
+    "qwen-image-edit": None,  # the first version, which is not trained here
 }
 """Parts of the ids of image models, and an option of their kind."""
+
+
+def kind_of_id(path: str, default: str | None = None) -> str | None:
+    """The option of the longest part in `KINDS` that a hub id has; `default` where it has none."""
+    found = [part for part in KINDS if part in path.lower()]
+    return KINDS[max(found, key=len)] if found else default
 
 
 def with_options(words: Sequence[str], places: Sequence[str]) -> list[str]:
@@ -133,7 +126,7 @@ def option_of(path: str) -> str | None:
     if folder is not None or not is_hub_id(path):
         is_one = pipeline is None and not language_fault(folder or Path(path).expanduser())
         return LANGUAGE_OPTION if is_one else None
-    return next((option for part, option in KINDS.items() if part in path.lower()), LANGUAGE_OPTION)
+    return kind_of_id(path, LANGUAGE_OPTION)
 
 
 def is_hub_id(path: str) -> bool:
@@ -181,11 +174,11 @@ def begun_keys(given: str, path: object) -> dict[str, Any]:
         return {key: former[key] for key in keys if key in former}
     if (file := find_adapters(Path(given).expanduser())) is None:
         return {}
+    known = matrices(path)
     try:
-        adapters = read_adapters(file)
+        adapters = read_adapters(file, known=known)
     except AdapterFileError:
         return {}
-    known = matrices(path)
     if known and not known.keys() >= {in_files(name, known) for name in adapters.modules}:
         return {}  # they are of another model
     values = "lora", adapters.rank, adapters.alpha, adapters.targets(known)
@@ -194,12 +187,21 @@ def begun_keys(given: str, path: object) -> dict[str, Any]:
 
 def model_of(run: Path) -> Mapping[str, Any] | None:
     """The `model` node of a run's configuration; None if it is no run folder."""
+    model = _config_of(run).get("model")
+    return model if isinstance(model, Mapping) else None
+
+
+def begun_as(run: Path) -> object:
+    """What a run did with the weights that it began from, as its `begin_as` says."""
+    return _config_of(run).get("begin_as")
+
+
+def _config_of(run: Path) -> Mapping[str, Any]:
     try:
         content = read_yaml(run / "config.yaml")
     except (FileError, FileNotFoundError):
-        return None
-    model = upgrade(content).get("model") if isinstance(content, dict) else None
-    return model if isinstance(model, Mapping) else None
+        return {}
+    return upgrade(content) if isinstance(content, dict) else {}
 
 
 def matrices(path: object) -> dict[str, list[int]]:

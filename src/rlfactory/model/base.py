@@ -168,6 +168,11 @@ class Model(ABC):
         The model can't be trained afterwards.
         """
 
+    def prompt_metrics(self, prompts: Sequence[str]) -> dict[str, float]:
+        """What is measured of an iteration's prompts. Nothing by default."""
+        del prompts
+        return {}
+
 
 class ImageModel(Model):
     """A diffusion or flow model from text to images or videos.
@@ -232,11 +237,6 @@ class ImageModel(Model):
         """
         del prompts
 
-    def prompt_metrics(self, prompts: Sequence[str]) -> dict[str, float]:
-        """What is measured of an iteration's prompts. Nothing by default."""
-        del prompts
-        return {}
-
     def prepare(self) -> None:
         """Encode the prompts of the run in advance, and free the text encoders.
 
@@ -279,6 +279,24 @@ class ImageModel(Model):
             `[B, 3, H, W]` or `[B, F, 3, H, W]`, uint8, rounded, on the CPU.
         """
 
+    def decode_pixels(self, latents: Tensor) -> Tensor:
+        """`decode` with a gradient: images that are not rounded, for a reward's `score_pixels`.
+
+        Args:
+            latents: `[B, C, h, w]`, at t = 0.
+
+        Returns:
+            `[B, 3, H, W]`, float32 in [0, 1], on the model's device.
+
+        Raises:
+            ModelError: the model has no such decoder.
+        """
+        del latents
+        raise ModelError(
+            f"{type(self).__name__} decodes without a gradient: its class needs the method"
+            " `decode_pixels`"
+        )
+
     def encode_images(self, images: Tensor) -> Tensor:
         """Latents of images of the data, which `decode` turns into them again, nearly.
 
@@ -300,6 +318,10 @@ class ImageModel(Model):
     @abstractmethod
     def pipeline_arguments(self) -> dict[str, object]:
         """Keyword arguments with which calling the pipeline predicts as `predict` does."""
+
+    def pipeline_settings(self) -> Sequence[str]:
+        """Lines of code before such a call, for what has no argument. None by default."""
+        return ()
 
 
 def with_values(network: Any, values: Mapping[str, Tensor] | None) -> Any:

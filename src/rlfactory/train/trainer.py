@@ -160,7 +160,8 @@ class Trainer:
 
     def _merged_adapters(self) -> AbstractContextManager[None]:
         """Adapters may be merged where no step of a rollout is replayed."""
-        model, replays = self.components.model, self.components.algo.requires != "forward_process"
+        model, needed = self.components.model, self.components.algo.requires
+        replays = needed not in ("forward_process", "states")
         if replays or not isinstance(model, ImageModel):
             return nullcontext()
         return model.merged_adapters()
@@ -202,8 +203,7 @@ class Trainer:
             local = replace(local, all_ranks=GlobalRollout(everyone))
         metrics = image_metrics(self._first_round(local), hardware)
         metrics |= reward_metrics(self._first_round(everyone)) | resampled
-        if isinstance(components.model, ImageModel):
-            metrics |= components.model.prompt_metrics(everyone.prompts)
+        metrics |= components.model.prompt_metrics(everyone.prompts)
         normalised = components.reward.normalise(everyone.rewards, everyone.groups)
         everyone = replace(everyone, rewards=normalised)
         everyone = drop_unscored(everyone, names, self.budget.max_failed)

@@ -8,6 +8,7 @@ from typing import Any
 from rlfactory.config.checks.base import Config, Traits
 from rlfactory.config.memory.model_parts import published_part, published_pipeline
 from rlfactory.config.named_models import (
+    begun_as,
     begun_keys,
     is_hub_id,
     matrices,
@@ -24,6 +25,7 @@ from rlfactory.model.pipelines.adapter_files import (
     find_adapters,
     in_files,
     read_adapters,
+    shared_weight,
 )
 from rlfactory.model.pipelines.families import NO_FAMILY
 from rlfactory.model.pipelines.local_models import (
@@ -47,6 +49,11 @@ from rlfactory.model.pipelines.scheduler_config import (
 )
 from rlfactory.model.pipelines.shipped import PACKAGED, packaged_folder
 from rlfactory.utils.live_objects import is_reference
+
+OUTPUT, EMBEDDINGS = "lm_head", ("wte", "embed_tokens")
+"""Names of a language model's output projection, which files of tied weights lack, and of its
+embedding.
+"""
 
 
 def require_model_folders(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -269,7 +276,11 @@ def require_compatible_run(config: Config, traits: Traits) -> Iterator[Problem]:
     of the network; the model is fine-tuned as they were.
     """
     given, model = config.get("begin_from"), config["model"]
+    merges = config.get("begin_as") == "merged"
     if given is None:
+        if merges:
+            message = "is merged, and begin_from names no adapters"
+            yield Problem("begin_as", message, "begin_as=continued")
         return
     run = Path(given).expanduser()
     former = model_of(run)
@@ -281,13 +292,27 @@ def require_compatible_run(config: Config, traits: Traits) -> Iterator[Problem]:
         fault = f"is a whole model, and no run or adapters; type model.path={given} in its place"
     elif former is None:
         fault = "is no run folder, which has a config.yaml, and holds no LoRA adapters"
-    elif not any((run / "checkpoints").glob("step_*")):
+    elif not (steps := sorted((run / "checkpoints").glob("step_*"))):
         yield Problem("begin_from", f"{given} holds no checkpoint yet", f"rlfactory resume {given}")
+        return
+    elif former.get("finetune") == "lora" and (merges or begun_as(run) == "merged"):
+        which = "is to be merged" if merges else "has others merged below its own"
+        message = f"{given} {which}; its adapters, all in one file, lie in its checkpoints"
+        yield Problem("begin_from", message, f"begin_from={steps[-1]}")
+        return
+    elif merges:
+        message = f"is merged, and {given} trained all weights, which this run begins with as such"
+        yield Problem("begin_as", message, "begin_as=continued")
         return
     else:
         fault = incompatible_model(former, model)
     if fault:
         yield Problem("begin_from", f"{given} {fault}")
+        return
+    if merges:
+        if config["reference_from"] == "base":
+            message = "is base, and merged adapters are part of the network that adapters are on"
+            yield Problem("reference_from", message, "reference_from=start")
         return
     for key, value in begun_keys(given, model.get("path")).items():
         own = model.get(key, value)
@@ -299,13 +324,17 @@ def require_compatible_run(config: Config, traits: Traits) -> Iterator[Problem]:
 
 def _adapter_fault(file: Path, model: Mapping[str, Any], pipeline: str | None) -> str | None:
     """Why the adapters of a file are none of the network, as far as its files say."""
+    path, known = model.get("path"), matrices(model.get("path"))
     try:
-        adapters = read_adapters(file, pipeline)
+        adapters = read_adapters(file, pipeline, known)
     except AdapterFileError as error:
         return str(error).removeprefix(f"{file} ")
-    path, known = model.get("path"), matrices(model.get("path"))
+    is_tied = pipeline is None and OUTPUT not in known
     for name, widths in adapters.modules.items() if known else ():
         shape = known.get(in_files(name, known))
+        if is_tied and name.rpartition(".")[2] in (OUTPUT, *EMBEDDINGS):
+            other = "the embedding" if name == OUTPUT else "the output projection"
+            return f"adapts two modules by one matrix: {shared_weight(name, other)}"
         if shape is None and (first := min(adapters.keys.values())).startswith("diffusion_model."):
             return conversion(file, first, pipeline)
         if shape is None:

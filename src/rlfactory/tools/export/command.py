@@ -31,7 +31,7 @@ from rlfactory.tools.export.snippet import (
 )
 from rlfactory.tools.export.upload import Upload
 from rlfactory.tools.restore import add_weight_sets, find_checkpoint, located_config
-from rlfactory.train.build import Config, instantiate_group
+from rlfactory.train.build import Config, instantiate_group, merge_adapters_below
 from rlfactory.utils.console import print_error
 from rlfactory.utils.errors import UserError
 
@@ -118,6 +118,7 @@ def export_run(
     adapters = config["model"]["finetune"] == "lora"
     form = (MERGED if options.merge else LORA) if adapters else FULL
     model = instantiate_group(config, "model", device=torch.device("cpu"), seed=config["seed"])
+    merge_adapters_below(config, model)
     if options.style and (form != LORA or model.media != "images"):
         raise UserError(
             f"--format {options.style}: is for LoRA adapters of image models, and this exports"
@@ -181,8 +182,8 @@ def _write_weights(folder: Path, info: ExportInfo, model: Any, style: Style | No
             model.lora.state_dict(),
             style=style,
             pipeline=model.pipeline,
-            rank=model.lora.config.r,
-            alpha=model.lora.config.lora_alpha,
+            rank=model.lora.metadata()["r"],
+            alpha=model.lora.metadata()["lora_alpha"],
             width=lambda name: model.network.get_submodule(name).out_features,
         )
 

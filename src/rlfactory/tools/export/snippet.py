@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from rlfactory.dynamics.schedule import Schedule
-from rlfactory.dynamics.token import typed_text
 from rlfactory.model.pipelines.families import BY_PIPELINE
 from rlfactory.model.pipelines.local_models import height_and_width
 from rlfactory.model.pipelines.modular import is_modular
@@ -23,6 +22,7 @@ from rlfactory.model.pipelines.scheduler_config import (
     spacing_of,
 )
 from rlfactory.prompts.ops.chat import Message
+from rlfactory.utils.text import typed_text
 
 Config = Mapping[str, Any]
 
@@ -123,7 +123,7 @@ def image_snippet(
         head.insert(-1, "from PIL import Image")
         loads.append(PICTURE.format(width, height))
         call.insert(1, "image=picture")
-    code = [*head, *loads, sample.format(", ".join(call))]
+    code = [*head, *loads, *model.pipeline_settings(), sample.format(", ".join(call))]
     truncated = config["model"].get("timesteps") == "truncated"
     truncated = truncated and not multistep and name != DPM_SOLVER
     return Snippet("\n".join(code), (*([TRUNCATED] if truncated else []), *notes))
