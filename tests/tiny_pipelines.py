@@ -1020,6 +1020,8 @@ def small(request: pytest.FixtureRequest) -> Callable[[str], list[str]]:
         folder = request.getfixturevalue(FOLDERS[model])
         length = [] if model == "sdxl" else ["model.text_tokens=16"]
         length += ["model.frames=5"] if model == "wan" else []
+        # as many steps as the tests of pairs take
+        length += ["model.map_steps=6"] if model == "flux3_klein_distilled" else []
         return [f"model.path={folder}", "model.size=64", "prompt_cache=null", *length]
 
     return words
