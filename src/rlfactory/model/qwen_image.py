@@ -53,8 +53,8 @@ class QwenImage(FlowModel):
         unpacked: Tensor = self.pipe._unpack_latents(velocity, h * scale, w * scale, scale)
         return unpacked[:, :, 0]
 
-    def _combine(self, negative: Tensor, positive: Tensor) -> Tensor:
-        guided = super()._combine(negative, positive)
+    def _combine(self, negative: Tensor, positive: Tensor, t: Tensor) -> Tensor:
+        guided = super()._combine(negative, positive, t)
         return guided * (_token_norms(positive) / _token_norms(guided))
 
     def _decode(self, latents: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ import transformers
 from diffusers import DiffusionPipeline
 from torch import nn
 
-from rlfactory.model.memory import Memory
+from rlfactory.model.memory import ENCODERS, Memory
 from rlfactory.model.pipelines.embedding_cache import (
     LENGTHS,
     EmbeddingStore,
@@ -41,7 +41,7 @@ from rlfactory.utils.pytree import to_device
 
 log = logging.getLogger(__name__)
 
-ENCODER, TOKENIZER = "text_encoder", "tokenizer"
+TOKENIZER = "tokenizer"
 
 
 Encode = Callable[[list[str]], TextEmbeddings]
@@ -121,9 +121,9 @@ class TextEncoders:
             index, cache = dict(self.live.config), replace(cache, folder=None)
         absent = [] if self.live is not None else left_out(self.folder)
         there = [name for name, kind in index.items() if name not in absent and kind]
-        parts = [name for name in there if name.startswith((ENCODER, TOKENIZER))]
+        parts = [name for name in there if name.startswith((*ENCODERS, TOKENIZER))]
         self.classes = {
-            name: index[name] for name in parts if name.startswith(ENCODER) and index[name][0]
+            name: index[name] for name in parts if name.startswith(ENCODERS) and index[name][0]
         }
         self.store = cache.open(
             {
@@ -247,8 +247,8 @@ def open_pipeline(
     cache: PromptCache,
     encode: Callable[[list[str]], TextEmbeddings],
     *,
-    network: str | None = None,
-    trained_part: str | None,
+    networks: Sequence[str] = (),
+    trained_parts: Sequence[str],
     always: Sequence[str] = (),
     embedding_options: Mapping[str, object] | None = None,
     others: Sequence[str] = (),
@@ -266,8 +266,8 @@ def open_pipeline(
         device,
         precision,
         memory,
-        network=network,
-        trained_part=trained_part,
+        networks=networks,
+        trained_parts=trained_parts,
         **replaced,
     )
     texts.attach(pipe, encode, memory.encoding)
