@@ -8,6 +8,7 @@ from typing import Any
 from rlfactory.config.checks.base import Config, Traits
 from rlfactory.config.memory.model_parts import published_part, published_pipeline
 from rlfactory.config.named_models import (
+    SECOND,
     begun_keys,
     is_hub_id,
     matrices,
@@ -25,7 +26,7 @@ from rlfactory.model.pipelines.adapter_files import (
     in_files,
     read_adapters,
 )
-from rlfactory.model.pipelines.families import NO_FAMILY
+from rlfactory.model.pipelines.families import BY_PIPELINE, BY_TARGET, NO_FAMILY, family_of
 from rlfactory.model.pipelines.local_models import (
     LANGUAGE_OPTION,
     MODEL_INDEX,
@@ -193,17 +194,27 @@ def require_possible_frames(config: Config, traits: Traits) -> Iterator[Problem]
         )
 
 
-def require_one_transformer(config: Config, traits: Traits) -> Iterator[Problem]:
-    """A pipeline with a second transformer, for low noise, is none that an adapter trains."""
-    folder = folder_of(config["model"].get("path"))
-    if folder is None or traits["model"].get("process") != "flow":
+def require_own_transformers(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A pipeline has the second transformer, for low noise, exactly if its adapter needs one."""
+    path, own = config["model"].get("path"), traits["model"]
+    if (folder := folder_of(path)) is None or own.get("process") != "flow":
         return
-    if (read_json(folder / PIPELINE_INDEX).get("transformer_2") or [None])[0] is not None:
-        path = config["model"]["path"]
-        message = (
-            f"{path} has a transformer for high and one for low noise; allowed are models of one"
-        )
+    index = read_json(folder / PIPELINE_INDEX)
+    has = (index.get(SECOND) or [None])[0] is not None
+    if has and not own.get("second_part"):
+        message = f"{path} has a transformer for high and one for low noise"
+        family = family_of(str(own.get("pipeline")), [SECOND])
+        yield Problem("model.path", message, f"rlfactory model={family.option} model.path={path}")
+    elif not has and index.get("boundary_ratio") is not None:
+        message = f"{path} has a boundary_ratio and no {SECOND}: it holds one of two networks"
         yield Problem("model.path", message)
+    elif not has and (family := BY_TARGET.get(config["model"]["_target_"])) and family.part:
+        option = BY_PIPELINE[family.pipeline].option
+        message = f"{path} has one network, and no {SECOND} for low noise"
+        yield Problem("model.path", message, f"rlfactory model={option} model.path={path}")
+    elif not has and config["model"].get("trained", "both") != "both":
+        message = f"is {config['model']['trained']}, and {path} has one network"
+        yield Problem("model.trained", message, "model.trained=both")
 
 
 def require_plain_weights(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -300,6 +311,17 @@ def _adapter_fault(file: Path, model: Mapping[str, Any], pipeline: str | None) -
     except AdapterFileError as error:
         return str(error).removeprefix(f"{file} ")
     path, known = model.get("path"), matrices(model.get("path"))
+    trained = model.get("trained", "both")
+    own = sum(not name.startswith(f"{SECOND}.") for name in adapters.modules)
+    folder = folder_of(path)
+    is_pair = folder is not None and (folder / SECOND).is_dir() and "trained" in model
+    if is_pair and trained == "both" and own in (0, len(adapters.modules)):
+        side = "high" if own else "low"
+        return (
+            "holds adapters of one network, and model.trained=both trains that of high noise and"
+            f" that of low noise; type model.trained={side}"
+            + (" or model.trained=low, whichever they are of" if own else "")
+        )
     for name, widths in adapters.modules.items() if known else ():
         shape = known.get(in_files(name, known))
         if shape is None and (first := min(adapters.keys.values())).startswith("diffusion_model."):

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlfactory.model.pipelines.families import FAMILIES
+from rlfactory.model.pipelines.families import BY_PIPELINE
 from rlfactory.model.pipelines.shipped import zoo_path
 from rlfactory.utils.data_files import parse_json, require_file
 
@@ -128,7 +128,7 @@ def weights_fault(folder: Path) -> str | None:
 
 PIPELINE_INDEX, MODEL_INDEX = "model_index.json", "config.json"
 
-OPTIONS = {family.pipeline: family.option for family in FAMILIES}
+OPTIONS = {pipeline: family.option for pipeline, family in BY_PIPELINE.items()}
 """The option of the group `model` to start from, by pipeline class."""
 LANGUAGE_OPTION = "causal_lm"
 TEXT_TO_IMAGE = re.compile(r"(Img2Img|Inpaint)(?=Pipeline$)")
@@ -148,7 +148,7 @@ Part = Mapping[str, Any]
 
 def sizes_of(vae: Part, network: Part, pipeline: str) -> tuple[int, int | None] | None:
     """The unit of image sizes and the largest one, in pixels; None if the files do not say."""
-    of_videos = pipeline in ("QwenImagePipeline", "WanPipeline")
+    of_videos = pipeline == "QwenImagePipeline" or pipeline.startswith("Wan")
     if of_videos and isinstance(vae.get("temperal_downsample"), list):
         return 2 ** (len(vae["temperal_downsample"]) + 1), None
     blocks = vae.get("block_out_channels") or vae.get("encoder_block_out_channels")
