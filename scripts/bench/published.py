@@ -23,6 +23,7 @@ from rlfactory.model.pipelines.embedding_cache import PromptCache
 from rlfactory.model.precision import Precision
 from rlfactory.rollout import Condition
 
+SECOND = "transformer_2"
 LEFT_OUT = ("tokenizer", "feature_extractor", "image_encoder", "safety_checker")
 
 
@@ -77,14 +78,19 @@ def pipeline(
     network = "unet" if "unet" in parts else "transformer"
     kept = {
         network: materialised(part(parts[network], **changes.get(network, {})), device, dtype),
+        **{
+            n: materialised(part(parts[n]), device, dtype) for n in ("transformer_2",) if n in parts
+        },
         "vae": materialised(part(parts["vae"], **changes.get("vae", {})), device, torch.float32),
         "scheduler": named(described["scheduler"]["class"])(**described["scheduler"]["config"]),
     }
-    for module in (kept[network], kept["vae"]):
-        module.requires_grad_(False).eval()
+    for module in kept.values():
+        if isinstance(module, nn.Module):
+            module.requires_grad_(False).eval()
     kind = named(described["pipeline"])
     empty = {k: None for k in inspect.signature(kind.__init__).parameters if k not in kept}
     more = {"requires_safety_checker": False} if "requires_safety_checker" in empty else {}
+    more |= described.get("options", {})
     pipe = kind(**{**{k: v for k, v in empty.items() if k != "self"}, **kept, **more})
     pipe.encode_prompt = MethodType(stand_in(name, network), pipe)
     return pipe
@@ -113,7 +119,7 @@ def stand_in(name: str, network: str) -> Callable[..., tuple[Tensor | None, ...]
         if name == "sana":
             mask = torch.ones(len(prompts), length, dtype=torch.long, device=tensor.device)
             return drawn("sequence", length, config.caption_channels), mask, None, None
-        if name == "wan":
+        if name.startswith("wan"):
             return drawn("sequence", length, config.text_dim), None
         pooled = drawn("pooled", config.pooled_projection_dim)
         if name.startswith("flux"):

@@ -12,7 +12,7 @@ from rlfactory.config.plan import Plan
 
 MODELS = (
     *("sd14", "sd35", "flux", "flux_schnell", "qwen_image", "z_image", "z_image_turbo"),
-    *("flux_kontext", "flux2_klein", "flux2_dev", "sana", "wan"),
+    *("flux_kontext", "flux2_klein", "flux2_dev", "sana", "wan", "wan22", "wan_i2v"),
 )
 """Of full size; sd15 has sd14's recipes."""
 

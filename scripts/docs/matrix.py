@@ -24,6 +24,8 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     "FLUX.2 dev": ("flux2_dev",),
     "SANA": ("sana",),
     "Wan (video)": ("wan",),
+    "Wan 2.2 A14B (video)": ("wan22",),
+    "Wan (a picture's video)": ("wan_i2v",),
 }
 """The options of `model` of each family, the one that tests train first."""
 TEXTS = frozenset(
@@ -38,6 +40,8 @@ REFUSED: Mapping[str, frozenset[str]] = {
     "FLUX.1 schnell": FINAL,  # distilled to few steps, which the loss undoes
     "Z-Image-Turbo": FINAL,
     "Wan (video)": frozenset(["diffusion_dpo_offline"]),  # pairs are images
+    "Wan 2.2 A14B (video)": frozenset(["diffusion_dpo_offline"]),
+    "Wan (a picture's video)": frozenset(["diffusion_dpo_offline"]),
 }
 
 

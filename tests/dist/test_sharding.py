@@ -172,7 +172,10 @@ def test_every_family_trains_sharded_as_in_one_process(
     )
     words = [f"model={model}", *NFT, LORA, *small(model), "reward=image_function"]
     words += [f"reward.function={function}:red", "precision=fp32", "memory=roomy"]
-    words += [f"prompts={'edits' if model == 'flux_kontext' else 'shapes'}", "distilled_to=null"]
+    words += [
+        f"prompts={'edits' if model in ('flux_kontext', 'wan_i2v') else 'shapes'}",
+        "distilled_to=null",
+    ]
     # steps in proportion to gradients
     words += ["recipe=none", "optimizer.eps=0.01", "optimizer.lr=0.1"]
     found = trained(alone=one(*words), sharded=fsdp2(*words))

@@ -91,7 +91,7 @@ def test_a_pair_trains_or_is_refused(
         return
     once = [] if algorithm == "ddpo_sf" else ["updates_per_iteration=2"]
     tree = ["branches=2", "tree.splits=[0]"] if algorithm == "branch_grpo" else []
-    pictures = ["prompts=edits"] if model == "flux_kontext" else []
+    pictures = ["prompts=edits"] if model in ("flux_kontext", "wan_i2v") else []
     few = ["times.count=2"] if "times" in plan_from_words(*pair).config else []
     words = [*pair, *once, *few, *SHORT, *tree, *pictures, *small(model), *data]
     config = plan_from_words(*words).config
