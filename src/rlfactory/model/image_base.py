@@ -257,9 +257,9 @@ class PipelineModel(ImageModel):
             name: torch.cat([self._negative.get(name, rows).expand_as(rows), rows])
             for name, rows in condition.tensors.items()
         }
-        return self._combine(
-            *self._evaluate(torch.cat([x, x]), torch.cat([t, t]), both).chunk(2), t
-        )
+        found = self._evaluate(torch.cat([x, x]), torch.cat([t, t]), both)
+        negative, positive = found.chunk(2)
+        return self._combine(negative, positive, t)
 
     def _combine(self, negative: Tensor, positive: Tensor, t: Tensor) -> Tensor:
         """The guided prediction, as the family's pipeline computes it (arXiv 2207.12598)."""

@@ -72,8 +72,8 @@ class NetworkPair(nn.Module):
 
     @property
     def attn_processors(self) -> dict[str, Any]:
-        """Of both networks, by module."""
-        found: dict[str, Any] = self.transformer.attn_processors
+        """The first network's."""
+        found: dict[str, Any] = self._named("transformer").attn_processors
         return found
 
     def add_adapter(self, config: Any) -> None:

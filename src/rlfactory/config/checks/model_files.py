@@ -196,24 +196,26 @@ def require_possible_frames(config: Config, traits: Traits) -> Iterator[Problem]
 
 def require_own_transformers(config: Config, traits: Traits) -> Iterator[Problem]:
     """A pipeline has the second transformer, for low noise, exactly if its adapter needs one."""
-    path, own = config["model"].get("path"), traits["model"]
+    model, own = config["model"], traits["model"]
+    path, trained = model.get("path"), model.get("trained", "both")
     if (folder := folder_of(path)) is None or own.get("process") != "flow":
         return
-    index = read_json(folder / PIPELINE_INDEX)
+    index, family = read_json(folder / PIPELINE_INDEX), BY_TARGET.get(str(model.get("_target_")))
     has = (index.get(SECOND) or [None])[0] is not None
     if has and not own.get("second_part"):
         message = f"{path} has a transformer for high and one for low noise"
-        family = family_of(str(own.get("pipeline")), [SECOND])
-        yield Problem("model.path", message, f"rlfactory model={family.option} model.path={path}")
+        option = family_of(family.pipeline, [SECOND]).option if family else None
+        fix = f"rlfactory model={option} model.path={path}" if option else ""
+        yield Problem("model.path", message, fix)
     elif not has and index.get("boundary_ratio") is not None:
         message = f"{path} has a boundary_ratio and no {SECOND}: it holds one of two networks"
         yield Problem("model.path", message)
-    elif not has and (family := BY_TARGET.get(config["model"]["_target_"])) and family.part:
+    elif not has and family and family.part:
         option = BY_PIPELINE[family.pipeline].option
         message = f"{path} has one network, and no {SECOND} for low noise"
         yield Problem("model.path", message, f"rlfactory model={option} model.path={path}")
-    elif not has and config["model"].get("trained", "both") != "both":
-        message = f"is {config['model']['trained']}, and {path} has one network"
+    elif not has and trained != "both":
+        message = f"is {trained}, and {path} has one network"
         yield Problem("model.trained", message, "model.trained=both")
 
 
