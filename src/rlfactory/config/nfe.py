@@ -132,6 +132,7 @@ def weight_sets(config: Config, traits: Traits) -> set[str]:
         names.add("reference")  # for the last steps of evaluations
     without_copy = {None, "policy"}
     starts = config.get("begin_from") and config.get("reference_from") == "start"
+    starts = starts and config.get("begin_as") != "merged"
     if config["model"]["finetune"] == "lora" and not starts:
         without_copy.add("reference")  # it is the network without its adapters
     return names - without_copy

@@ -29,6 +29,7 @@ from rlfactory.model.pipelines.loading import (
     encode_pixels,
     encode_scaled,
 )
+from rlfactory.model.pipelines.modular import save_pipeline
 from rlfactory.model.pipelines.text_encoders import Read, open_pipeline, prompt_reader, report_cut
 from rlfactory.model.precision import Precision
 from rlfactory.model.saved_activations import keep_halves
@@ -322,7 +323,7 @@ class PipelineModel(ImageModel):
         if self.lora is not None:
             merge_adapters(self.network)
         with no_bars():
-            self.pipe.save_pretrained(folder, safe_serialization=True)
+            save_pipeline(self.pipe, folder)
 
     def pipeline_arguments(self) -> dict[str, object]:
         """`guidance_scale`, and `negative_prompt` if there is one."""

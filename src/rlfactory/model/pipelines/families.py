@@ -24,6 +24,7 @@ class Family:
         optional: parts that it works without, beside those that no adapter calls.
         pictures: whether each prompt has a picture.
         part: a component that tells it from another family of its pipeline, which lacks it.
+        steps: to how many sampling steps all of its models were distilled; None where to none.
     """
 
     pipeline: str
@@ -36,6 +37,12 @@ class Family:
     optional: tuple[str, ...] = ()
     pictures: bool = False
     part: str | None = None
+    steps: int | None = None
+
+    @property
+    def modular(self) -> bool:
+        """Whether its pipeline is one of blocks (`pipelines/modular.py`)."""
+        return self.pipeline.endswith("ModularPipeline")
 
     @property
     def target(self) -> str:
@@ -77,6 +84,15 @@ FAMILIES = (
         "Flux2Transformer2DModel",
         "flux2_dev",
         recipes="flux",
+    ),
+    Family("Flux3ModularPipeline", "flux3.Flux3Klein", "Flux3Transformer2DModel", "flux3_klein"),
+    Family(
+        "Flux3DistilledModularPipeline",
+        "flux3.Flux3KleinDistilled",
+        "Flux3Transformer2DModel",
+        "flux3_klein_distilled",
+        recipes="flux3_klein",
+        steps=16,
     ),
     Family("SanaPipeline", "sana.Sana", "SanaTransformer2DModel", "sana", levels="dpm"),
     Family("WanPipeline", "wan.Wan", "WanTransformer3DModel", "wan", levels="unipc"),
