@@ -95,14 +95,24 @@ def items_per_sample(config: Config, traits: Traits) -> float:
     if requires != "transitions":
         # of a group, a pair is learned from
         learned = 2 / config["group_size"] if traits["algo"].get("learns_from_pairs") else 1
-        return learned * (1 if requires == "tokens" else int(config["times"].get("count", 1)))
+        is_noised = requires == "forward_process"
+        return learned * (int(config["times"].get("count", 1)) if is_noised else 1)
     drawn = 1 if config["branch_at"] == "step" else len(steps)
     return max(1, int(drawn * config["algo"].get("step_fraction", 1.0)))
 
 
+def passes_per_item(config: Config) -> tuple[float, float]:
+    """Passes with a gradient that a training item takes, on average, and of how many the
+    activations are held at once.
+    """
+    own = class_function(config["algo"]["_target_"], "passes", trusted_by(config))
+    return (1.0, 1.0) if own is None else own(config["algo"], config)
+
+
 def nfe_train(config: Config, traits: Traits) -> float:
     """Forward passes with a gradient per sample, in all epochs."""
-    return items_per_sample(config, traits) * int(config["epochs"])
+    items = items_per_sample(config, traits) * int(config["epochs"])
+    return items * passes_per_item(config)[0]
 
 
 def nfe_compare(config: Config, traits: Traits) -> float:
@@ -110,7 +120,8 @@ def nfe_compare(config: Config, traits: Traits) -> float:
     log-likelihoods.
     """
     others = set(traits["algo"].get("compared_weight_sets") or ()) | references(config, traits)
-    return nfe_train(config, traits) * len(others) + nfe_old_log_likelihoods(config, traits)
+    compared = items_per_sample(config, traits) * int(config["epochs"]) * len(others)
+    return compared + nfe_old_log_likelihoods(config, traits)
 
 
 def references(config: Config, traits: Traits) -> set[str]:

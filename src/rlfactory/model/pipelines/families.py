@@ -24,6 +24,9 @@ class Family:
         optional: parts that it works without, beside those that no adapter calls.
         pictures: whether each prompt has a picture.
         part: a component that tells it from another family of its pipeline, which lacks it.
+        patch: edge in latents of what image sizes are multiples of; None: the network says.
+        ids: parts of the hub ids of its models, in lower case; of several families' the longest
+            that an id has counts.
         steps: to how many sampling steps all of its models were distilled; None where to none.
     """
 
@@ -37,6 +40,8 @@ class Family:
     optional: tuple[str, ...] = ()
     pictures: bool = False
     part: str | None = None
+    patch: int | None = 2
+    ids: tuple[str, ...] = ()
     steps: int | None = None
 
     @property
@@ -51,9 +56,22 @@ class Family:
 
 
 FAMILIES = (
-    Family("StableDiffusionPipeline", "sd.SD", "UNet2DConditionModel", "sd14", small="tiny_sd"),
     Family(
-        "StableDiffusionXLPipeline", "sdxl.SDXL", "UNet2DConditionModel", "sdxl", recipes="sd14"
+        "StableDiffusionPipeline",
+        "sd.SD",
+        "UNet2DConditionModel",
+        "sd14",
+        small="tiny_sd",
+        patch=1,
+    ),
+    Family(
+        "StableDiffusionXLPipeline",
+        "sdxl.SDXL",
+        "UNet2DConditionModel",
+        "sdxl",
+        recipes="sd14",
+        patch=1,
+        ids=("stable-diffusion-xl", "sdxl"),
     ),
     Family(
         "StableDiffusion3Pipeline",
@@ -63,8 +81,17 @@ FAMILIES = (
         small="tiny_sd3",
         levels="diffusers",
         optional=("text_encoder_3", "tokenizer_3"),
+        patch=None,
+        ids=("stable-diffusion-3", "sd3"),
     ),
-    Family("FluxPipeline", "flux.Flux", "FluxTransformer2DModel", "flux", small="tiny_flux"),
+    Family(
+        "FluxPipeline",
+        "flux.Flux",
+        "FluxTransformer2DModel",
+        "flux",
+        small="tiny_flux",
+        ids=("flux",),
+    ),
     Family(
         "FluxKontextPipeline",
         "flux_kontext.FluxKontext",
@@ -72,20 +99,69 @@ FAMILIES = (
         "flux_kontext",
         recipes="flux",
         pictures=True,
+        ids=("kontext",),
     ),
     Family(
-        "QwenImagePipeline", "qwen_image.QwenImage", "QwenImageTransformer2DModel", "qwen_image"
+        "ChromaPipeline",
+        "chroma.Chroma",
+        "ChromaTransformer2DModel",
+        "chroma",
+        recipes="z_image",
+        ids=("chroma",),
     ),
-    Family("ZImagePipeline", "z_image.ZImage", "ZImageTransformer2DModel", "z_image"),
-    Family("Flux2KleinPipeline", "flux2.Flux2Klein", "Flux2Transformer2DModel", "flux2_klein"),
+    Family(
+        "QwenImagePipeline",
+        "qwen_image.QwenImage",
+        "QwenImageTransformer2DModel",
+        "qwen_image",
+        ids=("qwen-image",),
+    ),
+    Family(
+        "QwenImageEditPlusPipeline",
+        "qwen_image_edit.QwenImageEdit",
+        "QwenImageTransformer2DModel",
+        "qwen_image_edit",
+        recipes="qwen_image",
+        pictures=True,
+        ids=("qwen-image-edit-2",),
+    ),
+    Family(
+        "QwenImage21Pipeline",
+        "qwen_image_21.QwenImage21",
+        "QwenImage21Transformer2DModel",
+        "qwen_image_21",
+        recipes="z_image",
+        ids=("qwen-image-2.1",),
+    ),
+    Family(
+        "ZImagePipeline",
+        "z_image.ZImage",
+        "ZImageTransformer2DModel",
+        "z_image",
+        ids=("z-image",),
+    ),
+    Family(
+        "Flux2KleinPipeline",
+        "flux2.Flux2Klein",
+        "Flux2Transformer2DModel",
+        "flux2_klein",
+        ids=("flux.2-klein",),
+    ),
     Family(
         "Flux2Pipeline",
         "flux2_dev.Flux2Dev",
         "Flux2Transformer2DModel",
         "flux2_dev",
         recipes="flux",
+        ids=("flux.2-dev",),
     ),
-    Family("Flux3ModularPipeline", "flux3.Flux3Klein", "Flux3Transformer2DModel", "flux3_klein"),
+    Family(
+        "Flux3ModularPipeline",
+        "flux3.Flux3Klein",
+        "Flux3Transformer2DModel",
+        "flux3_klein",
+        ids=("flux-3-image-klein-base",),
+    ),
     Family(
         "Flux3DistilledModularPipeline",
         "flux3.Flux3KleinDistilled",
@@ -93,9 +169,18 @@ FAMILIES = (
         "flux3_klein_distilled",
         recipes="flux3_klein",
         steps=16,
+        ids=("flux-3-image-klein",),
     ),
-    Family("SanaPipeline", "sana.Sana", "SanaTransformer2DModel", "sana", levels="dpm"),
-    Family("WanPipeline", "wan.Wan", "WanTransformer3DModel", "wan", levels="unipc"),
+    Family(
+        "SanaPipeline",
+        "sana.Sana",
+        "SanaTransformer2DModel",
+        "sana",
+        levels="dpm",
+        patch=1,
+        ids=("/sana",),
+    ),
+    Family("WanPipeline", "wan.Wan", "WanTransformer3DModel", "wan", levels="unipc", ids=("wan2",)),
     Family(
         "WanPipeline",
         "wan22.Wan22",
@@ -104,6 +189,7 @@ FAMILIES = (
         levels="unipc",
         recipes="wan",
         part="transformer_2",
+        ids=("wan2.2-t2v",),
     ),
     Family(
         "WanImageToVideoPipeline",
@@ -113,6 +199,7 @@ FAMILIES = (
         levels="unipc",
         recipes="wan",
         pictures=True,
+        ids=("wan2.1-i2v", "wan2.2-i2v"),
     ),
 )
 BY_PIPELINE = {family.pipeline: family for family in FAMILIES if family.part is None}
@@ -129,6 +216,10 @@ NO_FAMILY = {
     "SanaSprintPipeline": (
         "a consistency model in TrigFlow's time (SCMScheduler), no rectified flow: no dynamics here"
         " sample it; type model=sana with the model that it was distilled from"
-    )
+    ),
+    "QwenImageEditPipeline": (
+        "the first Qwen-Image-Edit, which shows its picture in another way; type"
+        " model=qwen_image_edit with a later one"
+    ),
 }
 """Pipelines that are close to a family's and are none, and why."""
