@@ -5,6 +5,7 @@ That of Stable Diffusion 3 is in conftest.py.
 
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -50,6 +51,7 @@ from diffusers import (
     StableDiffusionXLPipeline,
     UNet2DConditionModel,
     UniPCMultistepScheduler,
+    WanImageToVideoPipeline,
     WanPipeline,
     WanTransformer3DModel,
     ZImagePipeline,
@@ -61,11 +63,14 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from torch import nn
 from transformers import (
+    CLIPImageProcessor,
     CLIPImageProcessorPil,
     CLIPTextConfig,
     CLIPTextModel,
     CLIPTextModelWithProjection,
     CLIPTokenizer,
+    CLIPVisionConfig,
+    CLIPVisionModel,
     Gemma2Config,
     Gemma2Model,
     LlavaProcessor,
@@ -112,7 +117,10 @@ __all__ = [
     "sd_folder",
     "sdxl_folder",
     "small",
+    "wan21_i2v_folder",
+    "wan22_folder",
     "wan_folder",
+    "wan_i2v_folder",
     "z_image_folder",
 ]
 """The fixtures, for `from tiny_pipelines import *`."""
@@ -935,10 +943,23 @@ def lumina2_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "pipe"
 
 
-@pytest.fixture(scope="session")
-def wan_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A `WanPipeline`, whose autoencoder has a factor of 4 in space and of 2 in time."""
-    folder = tmp_path_factory.mktemp("tiny_wan")
+def wan_network(**options: Any) -> WanTransformer3DModel:
+    network = WanTransformer3DModel(
+        num_attention_heads=2,
+        attention_head_dim=16,
+        **{"in_channels": 4, **options},
+        out_channels=4,
+        text_dim=WIDTH,
+        freq_dim=16,
+        ffn_dim=32,
+        num_layers=2,
+    )
+    disturb(network)
+    return network
+
+
+def wan_pipeline(folder: Path, kind: type = WanPipeline, **parts: Any) -> Path:
+    """A pipeline of Wan's, whose autoencoder has a factor of 4 in space and of 2 in time."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         tokenizer = chat_tokenizer()
@@ -951,18 +972,8 @@ def wan_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             num_heads=2,
             initializer_factor=2.0,
         )
-        transformer = WanTransformer3DModel(
-            num_attention_heads=2,
-            attention_head_dim=16,
-            in_channels=4,
-            out_channels=4,
-            text_dim=WIDTH,
-            freq_dim=16,
-            ffn_dim=32,
-            num_layers=2,
-        )
-        disturb(transformer)
-        pipe = WanPipeline(
+        made = {name: part() if isinstance(part, partial) else part for name, part in parts.items()}
+        pipe = kind(
             scheduler=UniPCMultistepScheduler(
                 prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=3.0
             ),
@@ -979,10 +990,61 @@ def wan_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ),
             text_encoder=UMT5EncoderModel(encoder),
             tokenizer=tokenizer,
-            transformer=transformer,
+            **made,
         )
     pipe.to(torch.float16).save_pretrained(folder / "pipe")
     return folder / "pipe"
+
+
+PAIR = {"transformer_2": partial(wan_network), "boundary_ratio": 0.75}
+"""Of three steps of four one is of low noise."""
+SEEN = {"in_channels": 10}
+"""Channels of the sample, of its first frame, and two that say which it is."""
+
+
+@pytest.fixture(scope="session")
+def wan_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A `WanPipeline` with one transformer."""
+    return wan_pipeline(tmp_path_factory.mktemp("tiny_wan"), transformer=partial(wan_network))
+
+
+@pytest.fixture(scope="session")
+def wan22_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A `WanPipeline` with two."""
+    folder = tmp_path_factory.mktemp("tiny_wan22")
+    return wan_pipeline(folder, transformer=partial(wan_network), **PAIR)
+
+
+@pytest.fixture(scope="session")
+def wan_i2v_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A `WanImageToVideoPipeline` as of Wan 2.2, with two transformers."""
+    network = partial(wan_network, **SEEN)
+    pair = {**PAIR, "transformer": network, "transformer_2": network}
+    folder = tmp_path_factory.mktemp("tiny_wan_i2v")
+    return wan_pipeline(folder, WanImageToVideoPipeline, **pair)
+
+
+@pytest.fixture(scope="session")
+def wan21_i2v_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One as of Wan 2.1, with one transformer and an image encoder."""
+    config = CLIPVisionConfig(
+        hidden_size=WIDTH,
+        intermediate_size=WIDTH,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        image_size=32,
+        patch_size=16,
+        initializer_factor=20.0,
+    )
+    return wan_pipeline(
+        tmp_path_factory.mktemp("tiny_wan21_i2v"),
+        WanImageToVideoPipeline,
+        transformer=partial(wan_network, **SEEN, image_dim=WIDTH, added_kv_proj_dim=32),
+        image_encoder=partial(CLIPVisionModel, config),
+        image_processor=CLIPImageProcessor(
+            size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}
+        ),
+    )
 
 
 EDITING = tuple(family.option for family in FAMILIES if family.pictures)
@@ -1006,6 +1068,8 @@ FOLDERS: Mapping[str, str] = {
     "ernie_image": "ernie_image_folder",
     "lumina2": "lumina2_folder",
     "wan": "wan_folder",
+    "wan22": "wan22_folder",
+    "wan_i2v": "wan_i2v_folder",
 }
 """Of each family without a small model that ships, by its option of `model`."""
 
@@ -1019,7 +1083,7 @@ def small(request: pytest.FixtureRequest) -> Callable[[str], list[str]]:
             return []
         folder = request.getfixturevalue(FOLDERS[model])
         length = [] if model == "sdxl" else ["model.text_tokens=16"]
-        length += ["model.frames=5"] if model == "wan" else []
+        length += ["model.frames=5"] if model.startswith("wan") else []
         # as many steps as the tests of pairs take
         length += ["model.map_steps=6"] if model == "flux3_klein_distilled" else []
         return [f"model.path={folder}", "model.size=64", "prompt_cache=null", *length]

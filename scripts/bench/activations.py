@@ -69,6 +69,10 @@ def drop_gradient(parameter: Tensor) -> None:
     parameter.grad = None
 
 
+ONE = {"wan22": {"trained": "high"}}
+"""Options by which one network of two is trained, whose row it is."""
+
+
 def image_rates(name: str, way: tuple[str, str, bool]) -> list[list[int]]:
     """Bytes for each latent and for each token of text, of sampling and of learning."""
     finetune, dtype, again = way
@@ -77,14 +81,15 @@ def image_rates(name: str, way: tuple[str, str, bool]) -> list[list[int]]:
     reads_tokens = name not in ("sd14", "sdxl")
     if reads_tokens:
         options["text_tokens"] = TOKENS[0]
-    if name == "wan":
+    if name.startswith("wan"):
         options |= {"size": [240, 416], "frames": FRAMES[0]}
+    options |= ONE.get(name, {})
     model = adapter(name, {}, weights, **options)
     network, text = model.network, model.encode([a_prompt(model)]).tensors
     if again:
         network.enable_gradient_checkpointing()
     network.train(again)
-    if name == "wan":
+    if name.startswith("wan"):
         shape = model.resolution.shape
         shapes = [(shape[0], latents, *shape[2:]) for latents in (3, 5)]
     else:
@@ -129,7 +134,7 @@ def image_rates(name: str, way: tuple[str, str, bool]) -> list[list[int]]:
 def image_row(name: str, described: Mapping[str, Any]) -> dict[str, Any]:
     kind = "unet" if "unet" in described["parts"] else "transformer"
     config = described["parts"][kind]["config"]
-    lora = adapter(name, {}, torch.float32).lora
+    lora = adapter(name, {}, torch.float32, **ONE.get(name, {})).lora
     rank = next(iter(lora.layers[0].r.values()))
     rates = {word(*way): image_rates(name, way) for way in WAYS}
     part = Part(described["parts"][kind]["parameters"], config)

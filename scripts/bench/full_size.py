@@ -34,7 +34,7 @@ from rlfactory.config.options import options
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.schema.root import GROUPS
 from rlfactory.model.pipelines.embedding_cache import LENGTHS
-from rlfactory.model.pipelines.families import BY_PIPELINE
+from rlfactory.model.pipelines.families import family_of
 from rlfactory.prompts.edits import EditsPrompts
 from rlfactory.rollout import Condition
 from rlfactory.tools.fake_tensors import Counting, fake_tensors, with_fake_tensors
@@ -50,6 +50,7 @@ MODELS = {
     **{"z_image": "z_image", "flux2_klein": "flux2_klein"},
     **{"flux2_dev": "flux2_dev", "flux3_klein": "flux3_klein", "sana": "sana", "wan": "wan"},
     **{"krea2": "krea2", "ernie_image": "ernie_image", "lumina2": "lumina2"},
+    **{"wan22": "wan22", "wan_i2v": "wan_i2v"},
 }
 ALGORITHMS = ("grpo", "awm", "nft")
 PEAKS = {
@@ -109,7 +110,9 @@ def adapter(name: str, changes: Changes, dtype: torch.dtype, **options: Any) -> 
     meta = torch.device("meta")
     pipe = pipeline(name, meta, dtype, **changes)
     with in_place_of_loading(pipe):
-        family = BY_PIPELINE[type(pipe).__name__]
+        family = family_of(
+            type(pipe).__name__, [n for n, p in pipe.components.items() if p is not None]
+        )
         return named(family.target)(meta, path=name, **options)
 
 
@@ -182,12 +185,13 @@ def networks(names: Sequence[str]) -> Iterator[list[str]]:
     for name in names:
         config = configured(name, "nft", None, [])
         parts = parts_of(config["model"]["path"]) or {}
-        network = next(parts[k] for k in ("transformer", "unet") if k in parts)
+        kinds = ("transformer", "transformer_2", "unet")
+        count = sum(parts[k].parameters for k in kinds if k in parts)
         asked_for = ("size", "frames") if "frames" in config["model"] else ()
         video = {key: config["model"][key] for key in asked_for}
         found = flops(name, **video)
         kept = [held(name, again, **video) for again in (False, True)]
-        counts = [f"{network.parameters:,}", f"{foreseen(config).trainable:,.0f}"]
+        counts = [f"{count:,}", f"{foreseen(config).trainable:,.0f}"]
         tera = [f"{found.forward / 1e12:.2f}", f"{found.learning / 1e12:.2f}"]
         yield [name, *counts, *tera, *(f"{k / GIB:.2f}" for k in kept)]
 

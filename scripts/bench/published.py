@@ -24,6 +24,8 @@ from rlfactory.model.pipelines.modular import is_modular, with_components
 from rlfactory.model.precision import Precision
 from rlfactory.rollout import Condition
 
+SECOND = "transformer_2"
+
 
 class NoProcessor:
     """What a pipeline asks its processor before it has a prompt."""
@@ -91,11 +93,15 @@ def pipeline(
     network = "unet" if "unet" in parts else "transformer"
     kept = {
         network: materialised(part(parts[network], **changes.get(network, {})), device, dtype),
+        **{
+            n: materialised(part(parts[n]), device, dtype) for n in ("transformer_2",) if n in parts
+        },
         "vae": materialised(part(parts["vae"], **changes.get("vae", {})), device, torch.float32),
         "scheduler": named(described["scheduler"]["class"])(**described["scheduler"]["config"]),
     }
-    for module in (kept[network], kept["vae"]):
-        module.requires_grad_(False).eval()
+    for module in kept.values():
+        if isinstance(module, nn.Module):
+            module.requires_grad_(False).eval()
     kind = named(described["pipeline"])
     if is_modular(kind):
         encoder = {"text_encoder": HiddenStates(kept[network]), "tokenizer": CountedTokens()}
@@ -107,6 +113,7 @@ def pipeline(
         more["requires_safety_checker"] = False
     if name == "qwen_image_21":  # it asks its processor how long the system message is
         more["processor"] = NoProcessor()
+    more |= described.get("options", {})
     pipe = kind(**{**empty, **kept, **more})
     pipe.encode_prompt = MethodType(stand_in(name, network), pipe)
     return pipe
@@ -148,7 +155,7 @@ def stand_in(name: str, network: str) -> Callable[..., tuple[Tensor | None, ...]
         if name == "lumina2":
             # lengths are read from the mask, which holds none on the meta device
             return (drawn("sequence", length, config.cap_feat_dim), torch.ones(mask.shape)) * 2
-        if name == "wan":
+        if name.startswith("wan"):
             return drawn("sequence", length, config.text_dim), None
         pooled = drawn("pooled", config.pooled_projection_dim)
         if name.startswith("flux"):

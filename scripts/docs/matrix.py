@@ -33,6 +33,8 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     "ERNIE-Image": ("ernie_image",),
     "Lumina-Image 2.0": ("lumina2",),
     "Wan (video)": ("wan",),
+    "Wan 2.2 A14B (video)": ("wan22",),
+    "Wan (a picture's video)": ("wan_i2v",),
 }
 """The options of `model` of each family, the one that tests train first."""
 TEXTS = frozenset(
@@ -51,6 +53,8 @@ REFUSED: Mapping[str, frozenset[str]] = {
     "FLUX.3 klein": FINAL,
     # pairs are images, and the gradient is that of an image's reward
     "Wan (video)": frozenset(["diffusion_dpo_offline", "draft", "refl"]),
+    "Wan 2.2 A14B (video)": frozenset(["diffusion_dpo_offline", "draft", "refl"]),
+    "Wan (a picture's video)": frozenset(["diffusion_dpo_offline", "draft", "refl"]),
 }
 
 

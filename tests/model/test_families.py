@@ -50,6 +50,7 @@ class Case:
         unused: how names of tensors begin that the prediction does not depend on.
         negative: the one negative prompt that the family has; None: any.
         guidance: the option that is its guidance; None: it has none.
+        option: that of `model`, of a family whose pipeline is another one's too.
     """
 
     pipeline: str
@@ -58,6 +59,7 @@ class Case:
     unused: tuple[str, ...] = ()
     negative: str | None = None
     guidance: str | None = "guidance"
+    option: str | None = None
 
     def guided(self, scale: float) -> dict[str, float]:
         """The option that sets guidance, if the family has any."""
@@ -65,7 +67,8 @@ class Case:
 
     @property
     def family(self) -> Family:
-        return BY_PIPELINE[self.pipeline]
+        own = [family for family in FAMILIES if family.option == self.option]
+        return own[0] if own else BY_PIPELINE[self.pipeline]
 
     @property
     def schedule(self) -> Any:
@@ -98,6 +101,7 @@ def schnell(request: pytest.FixtureRequest) -> Path:
 
 
 TEXT: dict[str, object] = {"text_tokens": 16}
+VIDEO: dict[str, object] = {"text_tokens": 128, "size": [32, 48], "frames": 5}
 OF_PICTURES = tuple(
     f"{name}.image_cond"
     for name in (
@@ -174,7 +178,10 @@ CASES = (
     Case("Krea2Pipeline", of("krea2_folder"), {"text_tokens": 256}),  # of bytes, as Qwen-Image's
     Case("ErnieImagePipeline", of("ernie_image_folder"), {"text_tokens": 64}),
     Case("Lumina2Pipeline", of("lumina2_folder"), {"text_tokens": 256}),
-    Case("WanPipeline", of("wan_folder"), {"text_tokens": 128, "size": [32, 48], "frames": 5}),
+    Case("WanPipeline", of("wan_folder"), VIDEO),
+    Case("WanPipeline", of("wan22_folder"), VIDEO | {"guidance_low": 2.5}, option="wan22"),
+    Case("WanImageToVideoPipeline", of("wan_i2v_folder"), VIDEO),
+    Case("WanImageToVideoPipeline", of("wan21_i2v_folder"), VIDEO | {"text_tokens": 512}),
 )
 
 
@@ -234,7 +241,7 @@ def take_first_order_steps(pipe: Any) -> None:
         pipe.scheduler = type(scheduler).from_config(scheduler.config, **changes)
 
 
-ALONE = ("QwenImageEditPlusPipeline", "QwenImage21Pipeline")
+ALONE = ("QwenImageEditPlusPipeline", "QwenImage21Pipeline", "WanImageToVideoPipeline")
 """Pipelines that are called with one prompt: they take no others, or a sample depends on them."""
 
 
@@ -262,6 +269,8 @@ def called(model: PipelineModel, pipe: Any, rows: slice, output: str) -> Any:
         arguments["negative_prompt"] = [arguments["negative_prompt"]] * len(prompts)
     if model.pictures:
         arguments["image"] = [prompt.open() for prompt in with_pictures(model, PROMPTS)[rows]]
+        if model.media == "videos":  # not a list of one
+            (arguments["image"],) = arguments["image"]
     exec("\n".join(model.pipeline_settings()), {})
     found = pipe(
         prompt=prompts,
@@ -326,7 +335,7 @@ def assert_near(found: Tensor, expected: Tensor) -> None:
 
 
 def test_every_family_has_a_case() -> None:
-    assert [*dict.fromkeys(case.pipeline for case in CASES)] == [f.pipeline for f in FAMILIES]
+    assert [*dict.fromkeys(case.family for case in CASES)] == [*FAMILIES]
 
 
 @pytest.mark.parametrize("guidance", [1.0, 4.0])
@@ -503,14 +512,16 @@ def test_exported_adapters_open_in_its_pipeline_and_in_peft(
     pipe = loaded(kind, folder)
     pipe.set_progress_bar_config(disable=True)
     pipe.load_lora_weights(tmp_path)
+    for part in model.trained_parts[1:]:  # diffusers loads those of the first alone
+        if part in model.trained_networks:
+            getattr(pipe, part).load_lora_adapter(tmp_path, prefix=part, use_safetensors=True)
     assert_near(drawn(model, pipe), expected)
     pipe.unload_lora_weights()
     assert_near(drawn(model, pipe), before)
-    setattr(
-        pipe,
-        model.part,
-        PeftModel.from_pretrained(getattr(pipe, model.part), tmp_path).base_model.model,
-    )
+    for part in model.trained_networks:
+        own = tmp_path / part if len(model.trained_networks) > 1 else tmp_path
+        adapted = PeftModel.from_pretrained(getattr(pipe, part), own).base_model.model
+        setattr(pipe, part, adapted)
     assert_near(drawn(model, pipe), expected)
 
 
@@ -521,6 +532,9 @@ def test_an_exported_network_opens_elsewhere(
     train(model)
     model.export(tmp_path)
     kind = getattr(diffusers, case.family.network)
-    loaded = kind.from_pretrained(tmp_path / model.part)
-    saved = loaded.state_dict()
+    saved = {}
+    for part in model.trained_networks:
+        prefix = f"{part}." if len(model.trained_networks) > 1 else ""
+        state = kind.from_pretrained(tmp_path / part).state_dict()
+        saved |= {f"{prefix}{name}": tensor for name, tensor in state.items()}
     assert all(torch.equal(saved[name], p) for name, p in model.weights.parameters.items())

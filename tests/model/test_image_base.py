@@ -183,7 +183,7 @@ def test_encoders_come_along_where_a_prompt_is_new(sd_folder: Path, tmp_path: Pa
             StableDiffusionPipeline,
             *given,
             encode,
-            trained_part=None,
+            trained_parts=(),
             always=["a"],
             safety_checker=None,
         )

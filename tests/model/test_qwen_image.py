@@ -18,7 +18,7 @@ def model(qwen_image_folder: Path) -> QwenImage:
 def test_guidance_keeps_the_length_of_each_token(model: QwenImage) -> None:
     generator = torch.Generator().manual_seed(0)
     negative, positive = (torch.randn(2, 4, 4, 6, generator=generator) for _ in range(2))
-    found = model._combine(negative, positive)
+    found = model._combine(negative, positive, torch.ones(len(positive)))
     plain = negative + 3 * (positive - negative)
     for rows in (slice(0, 2), slice(2, 4)):
         for columns in (slice(0, 2), slice(2, 4), slice(4, 6)):

@@ -36,7 +36,7 @@ def test_both_passes_of_guidance_read_the_prompts_own_picture(make: Make) -> Non
     stars = plain.encode([type(p)("stars", p.source) for p in prompts])
     x, t = torch.randn(2, *model.resolution.shape), torch.full((2,), 0.5)
     positive, negative = (plain.predict(x, t, each) for each in (plain.encode(prompts), stars))
-    expected = model._combine(negative, positive)
+    expected = model._combine(negative, positive, torch.ones(len(positive)))
     torch.testing.assert_close(
         model.predict(x, t, model.encode(prompts)), expected, atol=1e-5, rtol=0
     )

@@ -513,7 +513,7 @@ ELSEWHERE = {
     *("require_splits", "require_rows_of_tokens", "require_cache_folder", "require_run_folder"),
     "require_installed_engine",
     *("require_installed_loggers", "require_followed_scheduler", "require_readable_pictures"),
-    *("require_possible_frames", "require_one_transformer", "require_plain_weights"),
+    *("require_possible_frames", "require_own_transformers", "require_plain_weights"),
 }
 """Rules about files, which cases of paths break, and about what is installed."""
 

@@ -16,7 +16,7 @@ from rlfactory.config.problems import PlanError, Problem, override_key, unknown_
 from rlfactory.config.schema.signature import live_signature
 from rlfactory.config.words import typed_value
 from rlfactory.model.lm.trainable import lora_options, model_fault, tokenizer_fault, unwrapped
-from rlfactory.model.pipelines.families import BY_PIPELINE
+from rlfactory.model.pipelines.families import BY_PIPELINE, family_of
 from rlfactory.model.pipelines.local_models import LANGUAGE_OPTION, TEXT_TO_IMAGE
 from rlfactory.utils.live_objects import PREFIX
 from rlfactory.utils.text import plural
@@ -126,7 +126,7 @@ def model_option(model: Any) -> str:
     if kind not in BY_PIPELINE:
         known = ", ".join([*BY_PIPELINE, "causal language models"])
         raise PlanError([Problem("model", f"is a {kind}; known are {known}")])
-    family = BY_PIPELINE[kind]
+    family = family_of(kind, [n for n, part in model.components.items() if part is not None])
     is_small = _size_of(_network_of(model)) < SMALL
     return family.small if is_small and family.small else family.option
 

@@ -29,7 +29,7 @@ from rlfactory.model.pipelines.adapter_files import (
     in_files,
     read_adapters,
 )
-from rlfactory.model.pipelines.families import BY_PIPELINE, FAMILIES, NO_FAMILY
+from rlfactory.model.pipelines.families import BY_PIPELINE, FAMILIES, NO_FAMILY, family_of
 from rlfactory.model.pipelines.local_models import (
     LANGUAGE_OPTION,
     MODEL_INDEX,
@@ -120,7 +120,8 @@ def option_of(path: str) -> str | None:
     if folder is not None:
         pipeline = pipeline_of(folder)
     if pipeline in BY_PIPELINE:
-        family, parts = BY_PIPELINE[pipeline], parts_of(path) or {}
+        parts = parts_of(path) or {}
+        family = family_of(pipeline, parts)
         largest = max((part.parameters for part in parts.values()), default=SMALL)
         return family.small if family.small and largest < SMALL else family.option
     if folder is not None or not is_hub_id(path):
@@ -163,6 +164,8 @@ def shown_model(option: str, path: object, default: object) -> str:
 LANGUAGE_MODELS = LLAMA_LIKE | {"gpt2", "qwen3"}
 """Types of language models whose modules are named as in their files."""
 LORA_KEYS = ("finetune", "lora_rank", "lora_alpha", "lora_targets")
+SECOND = "transformer_2"
+"""The component of low noise, in a pipeline of two networks; and how its adapters' names begin."""
 
 
 def begun_keys(given: str, path: object) -> dict[str, Any]:
@@ -171,6 +174,7 @@ def begun_keys(given: str, path: object) -> dict[str, Any]:
     """
     if (former := model_of(Path(given).expanduser())) is not None:
         keys = LORA_KEYS if former.get("finetune") == "lora" else LORA_KEYS[:1]
+        keys = (*keys, "trained")
         return {key: former[key] for key in keys if key in former}
     if (file := find_adapters(Path(given).expanduser())) is None:
         return {}
@@ -182,7 +186,10 @@ def begun_keys(given: str, path: object) -> dict[str, Any]:
     if known and not known.keys() >= {in_files(name, known) for name in adapters.modules}:
         return {}  # they are of another model
     values = "lora", adapters.rank, adapters.alpha, adapters.targets(known)
-    return dict(zip(LORA_KEYS, values, strict=True))
+    found = dict(zip(LORA_KEYS, values, strict=True))
+    low = [name.startswith(f"{SECOND}.") for name in adapters.modules]
+    # names of one network without its own say not which of the two it is
+    return found | ({"trained": "low" if all(low) else "both"} if any(low) else {})
 
 
 def model_of(run: Path) -> Mapping[str, Any] | None:

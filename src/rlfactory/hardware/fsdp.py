@@ -234,12 +234,8 @@ def blocks(network: nn.Module) -> list[nn.Module]:
 
 
 def adapters(network: nn.Module) -> set[nn.Parameter]:
-    """The trained parameters of a network that is frozen apart from them; none with full
-    fine-tuning.
-    """
-    parameters = list(network.parameters())
-    trained = {parameter for parameter in parameters if parameter.requires_grad}
-    return set() if len(trained) == len(parameters) else trained
+    """The trained parameters of LoRA; none with full fine-tuning, of one network of two also."""
+    return {p for name, p in network.named_parameters() if p.requires_grad and "lora_" in name}
 
 
 def mixed_precision(precision: Any) -> MixedPrecisionPolicy:

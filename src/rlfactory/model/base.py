@@ -183,8 +183,11 @@ class ImageModel(Model):
         process: the forward process, "flow" or "vp"; decides which dynamics and schedules fit.
         attention_backends: whether diffusers' attention backends (`memory.attention`) apply.
         frame_rate: frames per second of a video.
-        pictures: whether each prompt has a picture, which the model edits, and whose latents are
-            tokens of the network beside the sample's.
+        pictures: whether each prompt has a picture, which the model edits or begins with.
+        picture_tokens: whether a picture's latents are tokens of the network beside the sample's,
+            not channels.
+        second_part: the component that takes over from the trained one at low noise, in a pipeline
+            that has two. Its adapter has the option `trained`: both | high | low.
         clip_tokens: tokens of CLIP's that the network reads beside `text_tokens`.
         activations: a file beside the class's, with rows of what its networks' activations take,
             in the form of config/memory/activations.json; empty for networks that diffusers has and
@@ -202,6 +205,8 @@ class ImageModel(Model):
     attention_backends: ClassVar[bool] = True
     frame_rate: ClassVar[int] = 16
     pictures: ClassVar[bool] = False
+    picture_tokens: ClassVar[bool] = True
+    second_part: ClassVar[str] = ""
     clip_tokens: ClassVar[int] = 0
     activations: ClassVar[str] = ""
     absent: ClassVar[tuple[str, ...]] = ()

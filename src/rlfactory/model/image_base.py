@@ -77,7 +77,7 @@ class PipelineModel(ImageModel):
 
     lora: Lora | None
 
-    adapted: ClassVar[list[str]]
+    adapted: list[str]
     """The module names that get adapters where `lora_targets` names none."""
     negatives_beside: ClassVar[bool] = False
     """Whether `_encode` gives rows of the negative prompt with each prompt's, with guidance, named
@@ -118,8 +118,8 @@ class PipelineModel(ImageModel):
             self.memory,
             prompt_cache,
             self._encode,
-            network=self.part,
-            trained_part=self.part if finetune == "full" else None,
+            networks=list(filter(None, (self.part, self.second_part))),
+            trained_parts=self.trained_parts if finetune == "full" else (),
             always=negatives,
             embedding_options=self.embedding_options(size),
             others=["vae"] if self.pictures else [],
@@ -138,13 +138,14 @@ class PipelineModel(ImageModel):
     def _prepare_network(self) -> None:
         """Train the network or its adapters, as `memory` says."""
         if self.lora is None:
-            self.network.requires_grad_(True)
+            for network in self.trained_networks.values():
+                network.requires_grad_(True)
         elif not self.memory.compile:  # compiled blocks choose by themselves what they keep
             keep_halves(self.network)
         # after the adapters, which checkpointing and compilation have to include
         self.memory.prepare(self.network)
         self.weights = WeightSets(
-            self.lora.parameters() if self.lora else dict(self.network.named_parameters()),
+            {name: p for name, p in self.network.named_parameters() if p.requires_grad},
             self.lora.off if self.lora else None,
             offload=self.memory.offload_weights,
         )
@@ -170,6 +171,17 @@ class PipelineModel(ImageModel):
     def network(self) -> Any:
         """The network that is trained, or that carries the adapters."""
         return getattr(self.pipe, self.part)
+
+    @property
+    def trained_parts(self) -> tuple[str, ...]:
+        """The names of the components that are trained; not all need be in every pipeline."""
+        return (self.part,)
+
+    @property
+    def trained_networks(self) -> dict[str, Any]:
+        """The components that are trained, or carry adapters, by name."""
+        found = {name: getattr(self.pipe, name, None) for name in self.trained_parts}
+        return {name: network for name, network in found.items() if network is not None}
 
     def encode(self, prompts: Sequence[str]) -> Condition:
         """Embeddings: what `_encode` gives, such as `sequence` `[B, L, D]`.
@@ -264,10 +276,13 @@ class PipelineModel(ImageModel):
             name: torch.cat([negative.get(name, rows).expand_as(rows), rows])
             for name, rows in own.items()
         }
-        return self._combine(*self._evaluate(torch.cat([x, x]), torch.cat([t, t]), both).chunk(2))
+        found = self._evaluate(torch.cat([x, x]), torch.cat([t, t]), both)
+        without, guided = found.chunk(2)
+        return self._combine(without, guided, t)
 
-    def _combine(self, negative: Tensor, positive: Tensor) -> Tensor:
+    def _combine(self, negative: Tensor, positive: Tensor, t: Tensor) -> Tensor:
         """The guided prediction, as the family's pipeline computes it (arXiv 2207.12598)."""
+        del t
         return negative + self.guidance * (positive - negative)
 
     def _evaluate(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:

@@ -183,10 +183,16 @@ class Lora:
             values |= {"r": rank, "lora_alpha": rank, "target_modules": layers | {*self.start}}
         return {k: sorted(v) if isinstance(v, set) else v for k, v in values.items()}
 
-    def save_for_peft(self, folder: Path, values: Mapping[str, Tensor] | None = None) -> None:
-        """Write the files that `PeftModel.from_pretrained` opens; `values` as for `state_dict`."""
+    def save_for_peft(
+        self, folder: Path, values: Mapping[str, Tensor] | None = None, within: str = ""
+    ) -> None:
+        """Write the files that `PeftModel.from_pretrained` opens; `values` as for `state_dict`.
+
+        Of one network of several, whose names begin with `within`, these are left out.
+        """
         adapters = self.state_dict(values)
-        state = {f"base_model.model.{key}": tensor for key, tensor in adapters.items()}
+        own = {k.removeprefix(within): v for k, v in adapters.items() if k.startswith(within)}
+        state = {f"base_model.model.{key}": tensor for key, tensor in own.items()}
         save_file(state, folder / "adapter_model.safetensors", {"format": "pt"})
         (folder / "adapter_config.json").write_text(json.dumps(self.metadata(), indent=2))
 

@@ -88,8 +88,8 @@ class Lumina2(FlowModel):
             )[0]
         return -velocity
 
-    def _combine(self, negative: Tensor, positive: Tensor) -> Tensor:
-        guided = super()._combine(negative, positive)
+    def _combine(self, negative: Tensor, positive: Tensor, t: Tensor) -> Tensor:
+        guided = super()._combine(negative, positive, t)
         length, wanted = (x.norm(dim=-1, keepdim=True) for x in (guided, positive))
         kept: Tensor = guided * (wanted / length)
         return kept

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from rlfactory.utils.errors import ModelError
 
+ENCODERS = ("text_encoder", "image_encoder")
+"""How components begin that encode prompts and their pictures."""
 LARGEST_TILE = 512
 """Pixels of a tile's edge; of autoencoders trained on smaller images, it is those images' edge."""
 RECOMPILE_LIMIT = 64
@@ -74,7 +76,7 @@ class Memory:
 
     def idle_device(self, component: str, device: torch.device) -> torch.device:
         """Where a component of the pipeline stays while it is idle: the CPU or `device`."""
-        offloaded = (component.startswith("text_encoder") and self.offload_text) or (
+        offloaded = (component.startswith(ENCODERS) and self.offload_text) or (
             component == "vae" and self.offload_vae
         )
         return torch.device("cpu") if offloaded else device
@@ -86,7 +88,7 @@ class Memory:
         encoders = [
             component
             for name, component in pipe.components.items()
-            if name.startswith("text_encoder") and component is not None
+            if name.startswith(ENCODERS) and component is not None
         ]
         return self._onloaded(encoders, device, pin=False)
 

@@ -67,8 +67,8 @@ class QwenImage(FlowModel):
         del text
         return []
 
-    def _combine(self, negative: Tensor, positive: Tensor) -> Tensor:
-        guided = super()._combine(negative, positive)
+    def _combine(self, negative: Tensor, positive: Tensor, t: Tensor) -> Tensor:
+        guided = super()._combine(negative, positive, t)
         return guided * (_token_norms(positive) / _token_norms(guided))
 
     def _decode(self, latents: Tensor) -> Tensor:

@@ -52,18 +52,22 @@ class Wan(FlowModel):
         super().__init__(*given, size=size, guidance=guidance, **options)
 
     def check_options(self) -> None:
-        """One transformer, and a number of frames that the autoencoder makes."""
-        if self.pipe.config.boundary_ratio is not None:
-            raise ModelError(
-                "model.path holds a Wan model with a transformer for high and one for low noise;"
-                " allowed are those of one, such as Wan-AI/Wan2.1-T2V-1.3B-Diffusers"
-            )
+        """The networks that are trained here, and frames that the autoencoder makes."""
+        self.check_networks()
         group = int(self.pipe.vae_scale_factor_temporal)
         if (self.frames - 1) % group:
             near = (self.frames - 1) // group * group + 1
             raise ModelError(
                 f"model.frames={self.frames}: this model makes 1, {group + 1}, {2 * group + 1}, ..."
                 f" frames; type model.frames={near} or model.frames={near + group}"
+            )
+
+    def check_networks(self) -> None:
+        """One transformer."""
+        if self.pipe.config.boundary_ratio is not None:
+            raise ModelError(
+                "model.path holds a Wan model with a transformer for high and one for low noise;"
+                f" type model=wan22 model.path={self.path}"
             )
 
     @property
@@ -75,7 +79,7 @@ class Wan(FlowModel):
         """Any with an even number of latents a side, with `frames` frames."""
         rows, columns = units_of(size, 2 * self.latent_pixels)
         times = (self.frames - 1) // int(self.pipe.vae_scale_factor_temporal) + 1
-        shape = (self.network.config.in_channels, times, 2 * rows, 2 * columns)
+        shape = (self.network.config.out_channels, times, 2 * rows, 2 * columns)
         return flow_resolution(shape, times * rows * columns, self.pipe.scheduler)
 
     def _encode(self, prompts: list[str]) -> TextEmbeddings:
@@ -92,13 +96,14 @@ class Wan(FlowModel):
         if self.timesteps == "truncated":
             times = times.clamp(max=999)  # UniPC's first noise level is 1e-6 below 1
         # a pipeline with `expand_timesteps` gives every token the same time
-        velocity: Tensor = self.network(
-            hidden_states=x,
-            timestep=times,
-            encoder_hidden_states=text["sequence"],
-            return_dict=False,
-        )[0]
+        velocity: Tensor = self.network(timestep=times, return_dict=False, **self._inputs(x, text))[
+            0
+        ]
         return velocity
+
+    def _inputs(self, x: Tensor, text: TextEmbeddings) -> dict[str, Tensor]:
+        """What the network reads beside the time."""
+        return {"hidden_states": x, "encoder_hidden_states": text["sequence"]}
 
     def _decode(self, latents: Tensor) -> Tensor:
         return decode_normalised(self.pipe.vae, latents).transpose(1, 2)

@@ -38,9 +38,9 @@ def empty_models(mode: FakeTensorMode) -> Iterator[None]:
         with _disable_current_modes():
             return with_fake_tensors(module, mode).requires_grad_(False).eval()
 
-    def opened(*arguments: Any, trained_part: str | None, **_: Any) -> Any:
+    def opened(*arguments: Any, trained_parts: Sequence[str], **_: Any) -> Any:
         kind, path, _device, precision, memory, _cache, encode = arguments
-        pipe = _pipeline(kind, path, fake, precision.weights, trained_part)
+        pipe = _pipeline(kind, path, fake, precision.weights, trained_parts)
         memory.prepare_vae(pipe.vae)
         if folder_of(path) is None:
             encode = _in_published_shapes(path, encode, mode, precision.weights)
@@ -113,7 +113,7 @@ def _published(path: str) -> Mapping[str, Any]:
     return found
 
 
-def _pipeline(kind: Any, path: str, fake: Fake, dtype: torch.dtype, trained: str | None) -> Any:
+def _pipeline(kind: Any, path: str, fake: Fake, dtype: torch.dtype, trained: Sequence[str]) -> Any:
     """A pipeline of fake tensors, of a folder or, then without text encoders, in published shapes.
 
     Raises:
@@ -131,7 +131,7 @@ def _pipeline(kind: Any, path: str, fake: Fake, dtype: torch.dtype, trained: str
     for name, (library, class_name, config) in found.items():
         libraries = {"diffusers": diffusers, "transformers": transformers}
         if (network := _empty(getattr(libraries[library], class_name), config)) is not None:
-            networks[name] = fake(network.to(torch.float32 if name in ("vae", trained) else dtype))
+            networks[name] = fake(network.to(torch.float32 if name in ("vae", *trained) else dtype))
     if folder:
         return load_pipeline(kind, path, dtype, **networks)
     scheduler = _published(path)["scheduler"]
@@ -143,7 +143,9 @@ def _pipeline(kind: Any, path: str, fake: Fake, dtype: torch.dtype, trained: str
     options = inspect.signature(kind.__init__).parameters
     left_out = {n: None for n, p in options.items() if n != "self" and p.default is p.empty}
     more = {"requires_safety_checker": False} if "requires_safety_checker" in options else {}
-    return kind(**{**left_out, **networks, **more})
+    if "image_encoder" in networks:
+        more["image_processor"] = transformers.CLIPImageProcessor()
+    return kind(**{**left_out, **networks, **more, **_published(path).get("options", {})})
 
 
 def _empty(kind: Any, config: Config) -> Any:

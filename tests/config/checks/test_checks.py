@@ -208,7 +208,7 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         {},
         "model.frames",
     ),
-    (checks.model_files.require_one_transformer, {"model": VIDEO}, {}, "model.path"),
+    (checks.model_files.require_own_transformers, {"model": VIDEO}, {}, "model.path"),
     (checks.model_files.require_plain_weights, {"model": VIDEO}, {}, "model.path"),
     (
         checks.sampling.require_pure_noise_at_the_start,

@@ -7,7 +7,13 @@ import pytest
 
 from rlfactory.config.options import options
 from rlfactory.config.overrides import plan_from_words
-from rlfactory.model.pipelines.families import BY_PIPELINE, BY_TARGET, FAMILIES, Family
+from rlfactory.model.pipelines.families import (
+    BY_PIPELINE,
+    BY_TARGET,
+    FAMILIES,
+    Family,
+    family_of,
+)
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.option)
@@ -27,4 +33,7 @@ def test_every_option_of_image_models_is_of_a_family() -> None:
     named = [name for name in options("model") if name not in ("causal_lm", "smollm2")]
     targets = {plan_from_words(f"model={name}").config["model"]["_target_"] for name in named}
     assert targets == {*BY_TARGET, "rlfactory.model.causal_lm.CausalLM"}
-    assert len(BY_PIPELINE) == len(BY_TARGET) == len(FAMILIES)
+    told = [family for family in FAMILIES if family.part is not None]
+    assert len(BY_PIPELINE) + len(told) == len(BY_TARGET) == len(FAMILIES)
+    for family in FAMILIES:
+        assert family_of(family.pipeline, [family.part or "vae"]) == family

@@ -150,9 +150,9 @@ def test_decoding_is_what_the_pipeline_itself_shows(sd3_folder: Path) -> None:
     assert torch.equal(found.permute(0, 2, 3, 1), shown)
 
 
-@pytest.mark.parametrize("trained_part", [None, "unet"])
+@pytest.mark.parametrize("trained_parts", [(), ("unet",)])
 def test_each_part_has_its_precision_and_nothing_is_trained(
-    sd_folder: Path, trained_part: str | None
+    sd_folder: Path, trained_parts: tuple[str, ...]
 ) -> None:
     pipe = load_frozen(
         StableDiffusionPipeline,
@@ -160,11 +160,11 @@ def test_each_part_has_its_precision_and_nothing_is_trained(
         CPU,
         HALF,
         Memory(vae_slicing=True),
-        trained_part=trained_part,
+        trained_parts=trained_parts,
     )
     exact = torch.float32
     assert pipe.vae.dtype == exact  # a picture in half precision is another picture
-    assert pipe.unet.dtype == (exact if trained_part else torch.bfloat16)
+    assert pipe.unet.dtype == (exact if trained_parts else torch.bfloat16)
     assert pipe.text_encoder.dtype == torch.bfloat16
     parts = [pipe.vae, pipe.unet, pipe.text_encoder]
     assert not any(p.requires_grad for part in parts for p in part.parameters())

@@ -39,6 +39,8 @@ def model(scheduler: Any, pipeline: str, shift: float = 3.0) -> Any:
         process="vp" if vp else "flow",
         media="videos" if pipeline == "WanPipeline" else "images",
         pictures=False,
+        trained_networks=["transformer"],
+        second_part="",
         pipe=SimpleNamespace(scheduler=scheduler),
         resolution=Resolution((4, 8, 8), shift=shift),
         pipeline_arguments=lambda: {"guidance_scale": 2.0},

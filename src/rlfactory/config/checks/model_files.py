@@ -8,6 +8,7 @@ from typing import Any
 from rlfactory.config.checks.base import Config, Traits
 from rlfactory.config.memory.model_parts import published_part, published_pipeline
 from rlfactory.config.named_models import (
+    SECOND,
     begun_as,
     begun_keys,
     is_hub_id,
@@ -27,7 +28,7 @@ from rlfactory.model.pipelines.adapter_files import (
     read_adapters,
     shared_weight,
 )
-from rlfactory.model.pipelines.families import NO_FAMILY
+from rlfactory.model.pipelines.families import BY_PIPELINE, BY_TARGET, NO_FAMILY, family_of
 from rlfactory.model.pipelines.local_models import (
     LANGUAGE_OPTION,
     MODEL_INDEX,
@@ -202,17 +203,29 @@ def require_possible_frames(config: Config, traits: Traits) -> Iterator[Problem]
         )
 
 
-def require_one_transformer(config: Config, traits: Traits) -> Iterator[Problem]:
-    """A pipeline with a second transformer, for low noise, is none that an adapter trains."""
-    folder = folder_of(config["model"].get("path"))
-    if folder is None or traits["model"].get("process") != "flow":
+def require_own_transformers(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A pipeline has the second transformer, for low noise, exactly if its adapter needs one."""
+    model, own = config["model"], traits["model"]
+    path, trained = model.get("path"), model.get("trained", "both")
+    if (folder := folder_of(path)) is None or own.get("process") != "flow":
         return
-    if (index_of(folder).get("transformer_2") or [None])[0] is not None:
-        path = config["model"]["path"]
-        message = (
-            f"{path} has a transformer for high and one for low noise; allowed are models of one"
-        )
+    index, family = index_of(folder), BY_TARGET.get(str(model.get("_target_")))
+    has = (index.get(SECOND) or [None])[0] is not None
+    if has and not own.get("second_part"):
+        message = f"{path} has a transformer for high and one for low noise"
+        option = family_of(family.pipeline, [SECOND]).option if family else None
+        fix = f"rlfactory model={option} model.path={path}" if option else ""
+        yield Problem("model.path", message, fix)
+    elif not has and index.get("boundary_ratio") is not None:
+        message = f"{path} has a boundary_ratio and no {SECOND}: it holds one of two networks"
         yield Problem("model.path", message)
+    elif not has and family and family.part:
+        option = BY_PIPELINE[family.pipeline].option
+        message = f"{path} has one network, and no {SECOND} for low noise"
+        yield Problem("model.path", message, f"rlfactory model={option} model.path={path}")
+    elif not has and trained != "both":
+        message = f"is {trained}, and {path} has one network"
+        yield Problem("model.trained", message, "model.trained=both")
 
 
 def require_plain_weights(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -329,6 +342,17 @@ def _adapter_fault(file: Path, model: Mapping[str, Any], pipeline: str | None) -
         adapters = read_adapters(file, pipeline, known)
     except AdapterFileError as error:
         return str(error).removeprefix(f"{file} ")
+    trained = model.get("trained", "both")
+    own = sum(not name.startswith(f"{SECOND}.") for name in adapters.modules)
+    folder = folder_of(path)
+    is_pair = folder is not None and (folder / SECOND).is_dir() and "trained" in model
+    if is_pair and trained == "both" and own in (0, len(adapters.modules)):
+        side = "high" if own else "low"
+        return (
+            "holds adapters of one network, and model.trained=both trains that of high noise and"
+            f" that of low noise; type model.trained={side}"
+            + (" or model.trained=low, whichever they are of" if own else "")
+        )
     is_tied = pipeline is None and OUTPUT not in known
     for name, widths in adapters.modules.items() if known else ():
         shape = known.get(in_files(name, known))

@@ -38,18 +38,21 @@ BLOCKS = (
 
 @dataclass(frozen=True)
 class Part:
-    """A network: its number of parameters, its configuration, and its architecture by name."""
+    """A network: its number of parameters, its configuration, and its architecture by name; or
+    several networks of one architecture.
+    """
 
     parameters: int
     config: Mapping[str, Any]
     kind: str = ""
+    networks: int = 1
 
     @property
     def blocks(self) -> int:
         """Blocks of a transformer or a U-Net that FSDP2 shards and all-gathers one by one."""
         if "block_out_channels" in self.config:
             return 2 * len(self.config["block_out_channels"])
-        return sum(int(self.config.get(name) or 0) for name in BLOCKS)
+        return self.networks * sum(int(self.config.get(name) or 0) for name in BLOCKS)
 
     @property
     def size(self) -> float:

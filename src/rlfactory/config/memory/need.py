@@ -1,7 +1,7 @@
 """What models of images and of texts need in one process, and how the network is used there."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rlfactory.config.checks.base import Config, Traits, penalties, stochastic_steps
 from rlfactory.config.checks.prompt_files import known_rows
@@ -71,6 +71,8 @@ def way(config: Config, when: str) -> str:
     return " ".join(words)
 
 
+ENCODERS = ("text_encoder", "image_encoder")
+"""How components begin that encode prompts (`model.memory`)."""
 ENCODING = 0.04
 """Activations of encoding a prompt, as a fraction of the encoders' weights: T5-XXL needs 0.3 GiB in
 half precision."""
@@ -100,7 +102,15 @@ def images_need(config: Config, traits: Traits) -> Need:
     full = model["finetune"] == "full"
     trainable = activations.adapters(model["lora_rank"], model.get("lora_targets"))
     frozen = BYTES[precision["weights"]]
-    encoders = sum(p.parameters for name, p in parts.items() if name.startswith("text_encoder"))
+    both, idle = network, 0.0
+    if (second := parts.get(traits["model"].get("second_part", ""))) is not None:
+        total = network.parameters + second.parameters
+        both = replace(network, parameters=total, networks=2)
+        if model.get("trained", "both") == "both":
+            trainable *= 2
+        elif full:
+            both, idle = network, second.parameters * frozen * shares_of(config).network
+    encoders = sum(p.parameters for name, p in parts.items() if name.startswith(ENCODERS))
     encoders *= frozen
     vae = 4.0 * parts["vae"].parameters
     # all prompts may be encoded before the first iteration, after which the encoders are unloaded
@@ -126,9 +136,10 @@ def images_need(config: Config, traits: Traits) -> Need:
     decoded = _decoded(config, parts["vae"], autoencoder, largest)
     drawn, items = _rollout(config, traits, parts, network, text)
     return Need(
-        network,
-        network.parameters if full else trainable,
+        both,
+        both.parameters if full else trainable,
         resident={
+            "the frozen network": idle,
             "text encoders": float(encoders) if stays else 0.0,
             "autoencoder": 0.0 if memory["offload_vae"] else vae,
         },
@@ -181,7 +192,8 @@ def _rollout(
 def text_tokens(config: Config, traits: Traits, parts: Mapping[str, Part]) -> int:
     """Tokens of the network's input beside the sample's: the text's, and those of a picture."""
     model, own = config["model"], traits["model"]
-    picture = latent_area(parts, config, model["size"]) // 4 if own.get("pictures") else 0
+    has_tokens = own.get("pictures") and own.get("picture_tokens", True)
+    picture = latent_area(parts, config, model["size"]) // 4 if has_tokens else 0
     return int(own.get("clip_tokens", 0) + model.get("text_tokens", 0)) + picture
 
 

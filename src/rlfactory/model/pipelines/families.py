@@ -4,7 +4,7 @@ Torch-free, for checks of a configuration. A new family has a row here
 (docs/extend/model.md).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -22,7 +22,8 @@ class Family:
         levels: the kind of `schedule` whose noise levels the pipeline has by default, of a flow.
         recipes: an option whose recipes are this family's too, where it has none of its own.
         optional: parts that it works without, beside those that no adapter calls.
-        pictures: whether each prompt has a picture, whose latents are tokens beside the sample's.
+        pictures: whether each prompt has a picture.
+        part: a component that tells it from another family of its pipeline, which lacks it.
         patch: latents of an image token along an edge; None: the network's `patch_size`.
         ids: parts of its hub ids, in lower case; of several that fit, the longest counts.
         distilled: hub ids of its models that were distilled, and their few sampling steps.
@@ -38,6 +39,7 @@ class Family:
     recipes: str | None = None
     optional: tuple[str, ...] = ()
     pictures: bool = False
+    part: str | None = None
     patch: int | None = 2
     ids: tuple[str, ...] = ()
     distilled: Mapping[str, int] = field(default_factory=dict)
@@ -213,9 +215,37 @@ FAMILIES = (
         ids=("lumina-image-2", "lumina2"),
     ),
     Family("WanPipeline", "wan.Wan", "WanTransformer3DModel", "wan", levels="unipc", ids=("wan2",)),
+    Family(
+        "WanPipeline",
+        "wan22.Wan22",
+        "WanTransformer3DModel",
+        "wan22",
+        levels="unipc",
+        recipes="wan",
+        part="transformer_2",
+        ids=("wan2.2-t2v",),
+    ),
+    Family(
+        "WanImageToVideoPipeline",
+        "wan_i2v.WanI2V",
+        "WanTransformer3DModel",
+        "wan_i2v",
+        levels="unipc",
+        recipes="wan",
+        pictures=True,
+        ids=("wan2.1-i2v", "wan2.2-i2v"),
+    ),
 )
-BY_PIPELINE = {family.pipeline: family for family in FAMILIES}
+BY_PIPELINE = {family.pipeline: family for family in FAMILIES if family.part is None}
 BY_TARGET = {family.target: family for family in FAMILIES}
+
+
+def family_of(pipeline: str, parts: Collection[str]) -> Family:
+    """The family of a known pipeline that has these parts."""
+    own = [f for f in FAMILIES if f.pipeline == pipeline and f.part is not None and f.part in parts]
+    return (own or [BY_PIPELINE[pipeline]])[0]
+
+
 NO_FAMILY = {
     "SanaSprintPipeline": (
         "a consistency model in TrigFlow's time (SCMScheduler), no rectified flow: no dynamics here"

@@ -1,7 +1,7 @@
 """Loading diffusers pipelines, frozen, and decoding latents: shared by the image adapters."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -156,31 +156,34 @@ def load_frozen(
     precision: Precision,
     memory: Memory,
     *,
-    network: str | None = None,
-    trained_part: str | None = None,
+    networks: Sequence[str] = (),
+    trained_parts: Sequence[str] = (),
     **components: object,
 ) -> Any:
     """A pipeline with all components frozen, in evaluation mode, on `device` or offloaded.
 
-    The component `network` is where `network_on` says.
+    Those of the components `networks` that there are lie where `network_on` says.
 
     Weights are read as `precision.weights` directly, so there is never a larger copy. Two
     components are float32: the autoencoder, whose rounding would be visible in the images, and
-    `trained_part`, the network of which all weights will be trained (None with LoRA).
+    `trained_parts`, the networks of which all weights will be trained (none with LoRA).
     """
-    in_float32 = {name: torch.float32 for name in ("vae", trained_part) if name is not None}
+    in_float32 = dict.fromkeys(("vae", *trained_parts), torch.float32)
     dtypes = {"default": precision.weights, **in_float32}
     place = network_device(device)
-    if network is not None and place.type == "meta":
-        dtype = dtypes.get(network, dtypes["default"])
-        components[network] = _empty_network(pipeline_folder(kind, path), network, dtype)
+    if networks and place.type == "meta":
+        folder = pipeline_folder(kind, path)
+        index = index_of(folder)
+        for name in (name for name in networks if (index.get(name) or [None])[0]):
+            dtype = dtypes.get(name, dtypes["default"])
+            components[name] = _empty_network(folder, name, dtype)
     pipe = load_pipeline(kind, path, dtypes, **components)
     pipe.set_progress_bar_config(disable=True)
     for name, component in pipe.components.items():
         if isinstance(component, nn.Module):
-            target = place if name == network else memory.idle_device(name, device)
+            target = place if name in networks else memory.idle_device(name, device)
             component.requires_grad_(False).eval().to(target)
-            is_fixed = name != trained_part and (name != network or target == device)
+            is_fixed = name not in trained_parts and (name not in networks or target == device)
             in_2d = name in CONVOLUTIONAL and all(p.ndim < 5 for p in component.parameters())
             if device.type == "cuda" and in_2d and is_fixed:
                 # the layout that cuDNN's half-precision kernels read; trained and sharded weights

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlfactory.model.pipelines.families import BY_PIPELINE, FAMILIES
+from rlfactory.model.pipelines.families import BY_PIPELINE
 from rlfactory.model.pipelines.shipped import zoo_path
 from rlfactory.utils.data_files import parse_json, require_file
 
@@ -131,7 +131,7 @@ MODULAR_INDEX = "modular_model_index.json"
 PIPELINE_INDEXES = (PIPELINE_INDEX, MODULAR_INDEX)
 """Of pipelines and of modular ones; a folder with both is an ordinary pipeline."""
 
-OPTIONS = {family.pipeline: family.option for family in FAMILIES}
+OPTIONS = {pipeline: family.option for pipeline, family in BY_PIPELINE.items()}
 """The option of the group `model` to start from, by pipeline class."""
 LANGUAGE_OPTION = "causal_lm"
 TEXT_TO_IMAGE = re.compile(r"(Img2Img|Inpaint)(?=Pipeline$)")

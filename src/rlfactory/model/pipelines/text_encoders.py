@@ -16,7 +16,7 @@ import torch
 import transformers
 from torch import nn
 
-from rlfactory.model.memory import Memory
+from rlfactory.model.memory import ENCODERS, Memory
 from rlfactory.model.pipelines.embedding_cache import (
     LENGTHS,
     EmbeddingStore,
@@ -41,7 +41,7 @@ from rlfactory.utils.pytree import to_device
 
 log = logging.getLogger(__name__)
 
-ENCODER, TOKENIZERS = "text_encoder", ("tokenizer", "processor")
+TOKENIZERS = ("tokenizer", "processor")
 """How names of components begin; a processor has a tokenizer, and reads pictures too."""
 
 
@@ -122,9 +122,9 @@ class TextEncoders:
             index, cache = plain_index(self.live.config), replace(cache, folder=None)
         absent = [] if self.live is not None else left_out(self.folder)
         there = [name for name, kind in index.items() if name not in absent and kind]
-        parts = [name for name in there if name.startswith((ENCODER, *TOKENIZERS))]
+        parts = [name for name in there if name.startswith((*ENCODERS, *TOKENIZERS))]
         self.classes = {
-            name: index[name] for name in parts if name.startswith(ENCODER) and index[name][0]
+            name: index[name] for name in parts if name.startswith(ENCODERS) and index[name][0]
         }
         self.store = cache.open(
             {
@@ -248,8 +248,8 @@ def open_pipeline(
     cache: PromptCache,
     encode: Callable[[list[str]], TextEmbeddings],
     *,
-    network: str | None = None,
-    trained_part: str | None,
+    networks: Sequence[str] = (),
+    trained_parts: Sequence[str],
     always: Sequence[str] = (),
     embedding_options: Mapping[str, object] | None = None,
     others: Sequence[str] = (),
@@ -267,8 +267,8 @@ def open_pipeline(
         device,
         precision,
         memory,
-        network=network,
-        trained_part=trained_part,
+        networks=networks,
+        trained_parts=trained_parts,
         **replaced,
     )
     texts.attach(pipe, encode, memory.encoding)

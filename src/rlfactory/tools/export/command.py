@@ -174,7 +174,8 @@ def _write_weights(folder: Path, info: ExportInfo, model: Any, style: Style | No
             GenerationConfig(**_generation(info, model)).save_pretrained(folder)
     elif style is None:
         model.export(folder)
-        _name_base(folder / "adapter_config.json", info)
+        for config in folder.rglob("adapter_config.json"):  # one of each network
+            _name_base(config, info)
     else:
         assert info.file is not None
         write_lora_file(

@@ -100,7 +100,12 @@ def image_snippet(
         sample = 'image = pipe({}, output="images")[0]'
     if source.base:
         named = f", weight_name={source.file!r}" if source.file else ""
-        loads.append(f"pipe.load_lora_weights({source.path!r}{named})")
+        for part in model.trained_networks:
+            if part == model.second_part:  # diffusers' own line loads those of the first alone
+                given = f"{source.path!r}, prefix={part!r}, use_safetensors=True{named}"
+                loads.append(f"pipe.{part}.load_lora_adapter({given})")
+            else:
+                loads.append(f"pipe.load_lora_weights({source.path!r}{named})")
     name, options = _replacement(model.pipe.scheduler, config)
     if any(model.pipe.scheduler.config.get(key) != value for key, value in options.items()):
         imports = sorted([name, *imports])

@@ -1,0 +1,132 @@
+"""Wan 2.2 A14B: each row goes through the network of its noise, and either can be trained alone."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from rlfactory.config.overrides import plan_from_words
+from rlfactory.config.problems import PlanError
+from rlfactory.model.wan import Wan
+from rlfactory.model.wan22 import Wan22
+from rlfactory.run.checkpoint.load import load_initial_weights
+from rlfactory.utils.errors import ModelError
+
+Make = Callable[..., Wan22]
+Train = Callable[[Wan22], None]
+CPU = torch.device("cpu")
+TIMES = torch.tensor([0.9, 0.2, 0.75, 0.7499, 1.0])
+
+
+@pytest.fixture
+def make(wan22_folder: Path) -> Make:
+    def build(**options: object) -> Wan22:
+        known = {"path": str(wan22_folder), "size": [32, 48], "frames": 5, "text_tokens": 16}
+        return Wan22(CPU, **({"guidance": 1.0, "lora_rank": 4} | known | options))
+
+    return build
+
+
+def words(folder: Path, *more: str) -> list[str]:
+    small = ["model=wan22", f"model.path={folder}", "model.size=32", "recipe=none", "algo=nft"]
+    return [*small, "prompt_cache=null", "model.frames=5", "model.text_tokens=16", *more]
+
+
+def latents(model: Wan22, rows: int) -> torch.Tensor:
+    return torch.randn(rows, *model.resolution.shape, generator=torch.Generator().manual_seed(0))
+
+
+@torch.no_grad()
+def test_a_row_has_the_prediction_of_the_network_of_its_noise(make: Make) -> None:
+    model = make(guidance=4.0, guidance_low=2.0)
+    condition = model.encode(["a", "b", "c", "a red circle", "d"])
+    x = latents(model, 5)
+    found = model.predict(x, TIMES, condition)
+    text = condition.tensors["sequence"]
+    empty = make().encode([""] * 5).tensors["sequence"]
+    for i, part in enumerate(["transformer", "transformer_2", *["transformer", "transformer_2"]]):
+        network, time = getattr(model.pipe, part), (1000 * TIMES[i : i + 1]).trunc().clamp(max=999)
+        seen, blind = (
+            network(x[i : i + 1], time, rows[i : i + 1], return_dict=False)[0]
+            for rows in (text, empty)
+        )
+        scale = 4.0 if part == "transformer" else 2.0
+        torch.testing.assert_close(found[i : i + 1], blind + scale * (seen - blind))
+
+
+@pytest.mark.parametrize("finetune", ["lora", "full"])
+@pytest.mark.parametrize(("trained", "part"), [("high", "transformer"), ("low", "transformer_2")])
+def test_one_of_the_two_is_trained_alone(
+    make: Make, finetune: str, trained: str, part: str, train: Train, tmp_path: Path
+) -> None:
+    model = make(finetune=finetune, trained=trained)
+    before = model.predict(latents(model, 5), TIMES, model.encode(["a"] * 5))
+    assert {name.partition(".")[0] for name in model.weights.parameters} == {part}
+    train(model)
+    after = model.predict(latents(model, 5), TIMES, model.encode(["a"] * 5))
+    moved = [not torch.equal(a, b) for a, b in zip(before, after, strict=True)]
+    assert moved == [(time >= 0.75) == (trained == "high") for time in TIMES.tolist()]
+    after.square().sum().backward()
+    assert all(p.grad is not None for p in model.weights.parameters.values())
+    model.export(tmp_path)
+    assert (tmp_path / part).is_dir()
+    assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 1
+
+
+def test_an_export_of_both_begins_both(make: Make, train: Train, tmp_path: Path) -> None:
+    model = make()
+    train(model)
+    model.export(tmp_path)
+    assert len(load_file(tmp_path / "pytorch_lora_weights.safetensors")) == 2 * 2 * 2 * 8
+    again = make()
+    load_initial_weights(tmp_path, again)
+    for name, parameter in again.weights.parameters.items():
+        assert torch.equal(parameter, model.weights.parameters[name]), name
+
+
+def test_adapters_of_one_network_begin_that_one_alone(
+    make: Make, train: Train, wan22_folder: Path, tmp_path: Path
+) -> None:
+    for trained in ("low", "high"):
+        model = make(trained=trained)
+        train(model)
+        (folder := tmp_path / trained).mkdir()
+        model.export(folder)
+        chosen = plan_from_words(*words(wan22_folder, f"begin_from={folder}", "model.trained=low"))
+        assert chosen.config["model"]["lora_rank"] == 4
+        with pytest.raises(PlanError, match=r"model\.trained"):
+            plan_from_words(*words(wan22_folder, f"begin_from={folder}", "model.trained=both"))
+        again = make(trained=trained)
+        load_initial_weights(folder, again)
+        for name, parameter in again.weights.parameters.items():
+            assert torch.equal(parameter, model.weights.parameters[name]), name
+
+
+def test_a_folder_of_one_of_the_two_networks_is_refused(
+    wan22_folder: Path, wan_folder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(PlanError, match=r"high and one for low noise.*model=wan22"):
+        plan_from_words(*words(wan22_folder), "model=wan")
+    with pytest.raises(ModelError, match="type model=wan22"):
+        Wan(CPU, path=str(wan22_folder), size=32, frames=5)
+    with pytest.raises(PlanError, match=r"has one network.*model=wan "):
+        plan_from_words(*words(wan_folder))
+    half = tmp_path / "half"
+    shutil.copytree(wan22_folder, half, ignore=shutil.ignore_patterns("transformer_2"))
+    with pytest.raises(PlanError, match="lacks the files of transformer_2"):
+        plan_from_words(*words(half))
+    index = json.loads((half / "model_index.json").read_text())
+    (half / "model_index.json").write_text(json.dumps(index | {"transformer_2": [None, None]}))
+    with pytest.raises(PlanError, match="holds one of two networks"):
+        plan_from_words(*words(half))
+    with pytest.raises(ModelError, match="allowed are two networks"):
+        Wan22(CPU, path=str(half), size=32, frames=5)
+
+
+def test_guidance_at_low_noise_needs_some_at_high_noise(wan22_folder: Path) -> None:
+    with pytest.raises(PlanError, match="guidance only where model.guidance is too"):
+        plan_from_words(*words(wan22_folder, "model.guidance=1", "model.guidance_low=3"))
