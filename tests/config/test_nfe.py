@@ -52,6 +52,8 @@ CASES: list[tuple[list[str], tuple[float, float, float]]] = [
     (["algo=grpo", "window=all", "algo.step_fraction=0.6"], (6, 0, 3)),
     (["algo=grpo_guard"], (6, 0, 3)),
     (["algo=flow_dppo"], (6, 0, 3)),
+    (["algo=dgpo"], (6, 8, 4)),
+    (["algo=dgpo", "algo.reference=old", "regularizer=kl_v", "micro_batch=1"], (6, 8, 4)),
     (["algo=ddpo"], (6, 0, 3)),
     (["algo=ddpo_sf", "updates_per_iteration=1"], (6, 0, 3)),
     (BRANCHED, (2 / 4 + 4, 0, 2)),

@@ -36,6 +36,10 @@ WORDS = {
         "evaluation.policy_fraction=0.5",
     ],
     "nft": ["algo=nft", "regularizer=kl_v", "schedule.steps=3", "sample_batch=5", *IMAGES],
+    "dgpo": [
+        *("algo=dgpo", "regularizer=kl_v", "schedule.steps=6", "sample_batch=5", *SMALL, *FIRM),
+        *("prompts_per_iteration=4", "group_size=3", "updates_per_iteration=2", "micro_batch=4"),
+    ],
     "diffusion_dpo": [
         *("algo=dpo", "schedule.steps=3", "sample_batch=3", *SMALL, *FIRM, "group_size=3"),
         "algo.beta=1",  # it multiplies rounding errors of predictions

@@ -119,6 +119,8 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
         learns_from_pairs: Whether the loss compares two samples of a group, which are then in the
             same update, as `shares` is `groups`, and in the same micro-batch. Each row of the data
             gives two samples.
+        learns_from_groups: Whether the loss compares all samples of a group, which are then in the
+            same update, as `shares` is `groups`, and in the same micro-batch.
         uses_critic: Whether values of a language model's critic are read; without it there is none.
             `needs_critic` may decide by the options.
         on_policy: Whether an iteration allows a single update only.
@@ -146,11 +148,12 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
     """
 
     requires: ClassVar[Literal["transitions", "forward_process", "tokens"]]
-    compared_weight_sets: ClassVar[tuple[str, ...]] = ()
+    compared_weight_sets: tuple[str, ...] = ()
     stores_step_mean: ClassVar[bool] = False
     samples_from: ClassVar[Literal["policy", "data"]] = "policy"
     data_scores: ClassVar[Mapping[str, tuple[str, str]]] = {}
     learns_from_pairs: ClassVar[bool] = False
+    learns_from_groups: ClassVar[bool] = False
     uses_critic: ClassVar[bool] = True
     on_policy: ClassVar[bool] = False
     has_surrogate_likelihood: ClassVar[bool] = False

@@ -83,12 +83,12 @@ def _within_run(config: Config, traits: Traits) -> Config:
     """The configuration with batches no larger than what a process has to fill them with."""
     processes = config["hardware"].get("processes")
     ranks = processes if isinstance(processes, int) else 1
-    items, _ = update_items(config, traits)
+    items, size = update_items(config, traits)
     samples = config["prompts_per_iteration"] * config["group_size"]
     drawn = max(samples, evaluation_samples(config))
     return {
         **config,
-        "micro_batch": min(config["micro_batch"], -(-items // ranks)),
+        "micro_batch": min(size, -(-items // ranks)),
         "sample_batch": min(config["sample_batch"], -(-drawn // ranks)),
     }
 
