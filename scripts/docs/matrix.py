@@ -42,8 +42,8 @@ REFUSED: Mapping[str, frozenset[str]] = {
 
 
 def algorithms() -> tuple[str, ...]:
-    """Those that learn from images."""
-    return tuple(name for name in options("algo") if name not in TEXTS)
+    """Those that learn from images without a teacher."""
+    return tuple(name for name in options("algo") if name not in TEXTS | {"opd"})
 
 
 def data(model: str, algorithm: str) -> tuple[str, ...]:

@@ -55,6 +55,8 @@ OWN: Mapping[str, tuple[str, ...]] = {
     ),
     **dict.fromkeys(("online_dpo", "raft"), ("group_size=2", "prompts_per_iteration=8")),
     "branch_grpo": ("branches=4", "tree.splits=[0,1]"),
+    "opd": ("algo.teachers=[zoo:tiny_digits]",),
+    "opd_token": (f"algo.teachers=[{PAIRS / 'teacher_gpt2'}]",),
     "ddpo_sf": ("updates_per_iteration=1",),
     "diffusion_dpo_offline": (
         "group_size=2",

@@ -14,6 +14,7 @@ run-time objects; `train/build.py` passes those that the constructor names, out 
 
 Order of calls in each iteration:
 
+    0. `prepare`              once, before the first iteration
     1. samples are drawn with the weight set `behaviour`, and scored
        (with `samples_from = "data"`, `completion` gives the sample of each row of the data)
     2. `reward_names`         samples that lack one of these scores are dropped
@@ -101,8 +102,10 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
     source to check a configuration, so they must be literals. A static method `items(options, run,
     steps)` may say how many training items a sample has, by the algorithm's options, the root of
     the configuration and the sampling steps that have a likelihood; without it there is one for
-    each of `step_fraction` of those steps, of `times.count`, or one text. It is compiled from the
-    source too, so it uses builtins, and imports what else it needs, without torch.
+    each of `step_fraction` of those steps, of `times.count`, or one text. `networks(options)` may
+    say how many frozen networks of the model's size are in memory beside it, by one of which each
+    item is evaluated too. Both are compiled from the source, so they use builtins, and import what
+    else they need, without torch.
 
     Attributes:
         requires: What the rollout must hold: `transitions` (the stochastic steps), `tokens`, or
@@ -184,6 +187,19 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
         """
         del options
         return cls.uses_critic
+
+    def prepare(self, model: ModelT) -> None:
+        """Load what the loss evaluates beside the model; by default nothing.
+
+        Called once, before the first iteration of a process.
+
+        Args:
+            model: The model being trained.
+
+        Raises:
+            ModelError: It can't be loaded, or does not fit the model.
+        """
+        del model
 
     def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
         """Add `advantage` to a rollout.

@@ -5,7 +5,7 @@ For `model=sd35 algo=grpo reward=ocr` the recipe is the first that there is of `
 `sd35_grpo` and `sd35` in `conf/recipe`, which nobody needs to name. Small models have none; a
 family without any may share another's.
 
-`algo=grpo` on a language model is `grpo_token`, `algo=dpo` on an image model `diffusion_dpo`;
+`algo=grpo` on a language model is `grpo_token`, `opd` is `opd_token`, `algo=dpo` on an image model `diffusion_dpo`;
 `reward=function` on an image model is `image_function`. An algorithm on data has no reward unless
 one is chosen.
 
@@ -163,6 +163,7 @@ def merged(below: Any, above: Any) -> Any:
 MEDIA_FORMS = {
     "algo": {
         ("grpo", "texts"): "grpo_token",
+        ("opd", "texts"): "opd_token",
         ("dpo", "images"): "diffusion_dpo",
         ("dpo", "videos"): "diffusion_dpo",
     },

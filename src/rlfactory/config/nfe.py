@@ -111,7 +111,14 @@ def nfe_compare(config: Config, traits: Traits) -> float:
     log-likelihoods.
     """
     others = set(of_algo(config, traits, "compared_weight_sets", ())) | references(config, traits)
-    return nfe_train(config, traits) * len(others) + nfe_old_log_likelihoods(config, traits)
+    networks = len(others) + (frozen_networks(config) > 0)
+    return nfe_train(config, traits) * networks + nfe_old_log_likelihoods(config, traits)
+
+
+def frozen_networks(config: Config) -> int:
+    """The networks beside the model that the algorithm compares with, one for each sample."""
+    own = class_function(config["algo"]["_target_"], "networks", trusted_by(config))
+    return 0 if own is None else int(own(config["algo"]))
 
 
 def references(config: Config, traits: Traits) -> set[str]:
