@@ -54,6 +54,7 @@ NEEDS = {
     ],
     "experiment/openai_tldr": ["reward.path=owner/rm"],
     "experiment/openai_cnndm": ["reward.path=owner/rm", "prompts.path=prompts.jsonl"],
+    "regularizer/gardo": ["regularizer.others=[shapes_strict]"],
     "regularizer/kl_x": ["algo=grpo"],
     "regularizer/kl_gaussian": ["algo=grpo"],
     "regularizer/kl_flow_grpo": ["algo=grpo"],

@@ -140,7 +140,8 @@ def weight_sets(config: Config, traits: Traits) -> set[str]:
         names.add("reference")  # for the last steps of evaluations
     without_copy = {None, "policy"}
     starts = config.get("begin_from") and config.get("reference_from") == "start"
-    if config["model"]["finetune"] == "lora" and not starts:
+    moves = any(own.get("moves_reference") for _, _, own in penalties(config, traits))
+    if config["model"]["finetune"] == "lora" and not starts and not moves:
         without_copy.add("reference")  # it is the network without its adapters
     return names - without_copy
 
