@@ -34,7 +34,7 @@ def table(keys: Mapping[str, KeyReference]) -> str:
     """A row a key: name, default, type, meaning."""
     lines = [line(["key", "default", "type", "meaning"]), line(["---"] * 4)]
     for name, key in keys.items():
-        meaning = key.meaning.removeprefix(key.kind).removeprefix(":").strip()
+        meaning = key.meaning.removeprefix(key.kind).lstrip(":;, ")
         lines.append(line([code(name), code(key.default or ""), key.kind, meaning]))
     return "\n".join(lines)
 
@@ -83,6 +83,12 @@ def option_section(group: str, name: str, path: Path) -> str:
         settings = ", ".join(code(f"{key}={value}") for key, value in others.items())
         parts.append(f"Sets {settings}.")
     return "\n\n".join(parts)
+
+
+def own_keys(group: str, name: str) -> str:
+    """The table of an option's keys, for its own page."""
+    found = file_reference(options(group)[name])
+    return table({key: known for key, known in found.items() if key.partition(".")[0] == group})
 
 
 def group_page(group: str) -> str:

@@ -144,23 +144,32 @@ class TrainingItems(Items):
         """Whether micro-batches of `size` items divide samples that have one ratio each."""
         return self.whole_samples and size < self.t.shape[1]
 
-    def split(self, size: int) -> Iterator[Batch]:
-        """Yield micro-batches of `size` items; the last one may have fewer.
+    def starts(self, size: int) -> range:
+        """Where micro-batches of `size` items begin, and, as its step, how many items they have.
 
         With `whole_samples` they have as many complete samples as fit, if one does.
         """
+        if self.whole_samples and not self.is_divided_by(size):
+            size -= size % self.t.shape[1]
+        return range(0, len(self), size)
+
+    def split(self, size: int, starts: range | None = None) -> Iterator[Batch]:
+        """Yield micro-batches of `size` items; the last one may have fewer.
+
+        `starts` are some of those that `starts(size)` gives; None: all.
+        """
         count, device = self.t.shape[1], self.t.device
         divided = self.is_divided_by(size)
-        if self.whole_samples and not divided:
-            size -= size % count
+        starts = self.starts(size) if starts is None else starts
         flat, condition = self._flattened(), self.condition.with_prompts_on(device)
-        for start in range(0, len(self), size):
+        for start in starts:
             # Slices, and an index that is made on the device: no micro-batch waits for a copy.
-            rows: slice | Tensor = slice(start, min(start + size, len(self)))
+            end = min(start + starts.step, len(self))
+            rows: slice | Tensor = slice(start, end)
             if self.selected is not None:
                 rows = numbers = self.selected[rows]
             else:
-                numbers = torch.arange(start, min(start + size, len(self)), device=device)
+                numbers = torch.arange(start, end, device=device)
             sample = numbers // count
             x0, t = self.x0[sample], flat.t[rows]
             eps, ratio = _rows(flat.eps, rows), _rows(self.sample_log_ratio, sample)
@@ -255,17 +264,24 @@ class TokenBatch:
         """Weight of this batch's mean loss among the batches of an update: its real tokens."""
         return float(self.tokens.count)
 
-    def split(self, size: int) -> Iterator["TokenBatch"]:
-        """Yield micro-batches of at most `size` responses, each as wide as its longest ones.
+    def starts(self, size: int) -> range:
+        """Where micro-batches of at most `size` responses begin; its step is how many they have.
 
         They have `max_rows` responses at most: smaller passes cost less than to compute logits
         again in the backward pass.
         """
+        return range(0, len(self), size if self.max_rows is None else min(size, self.max_rows))
+
+    def split(self, size: int, starts: range | None = None) -> Iterator["TokenBatch"]:
+        """Yield micro-batches of at most `size` responses, each as wide as its longest ones.
+
+        `starts` are some of those that `starts(size)` gives; None: all.
+        """
         tokens = self.tokens.measured()
         reaching = None if self.states is None else self.states.measured()
-        size = size if self.max_rows is None else min(size, self.max_rows)
-        for start in range(0, len(self), size):
-            rows = slice(start, start + size)
+        starts = self.starts(size) if starts is None else starts
+        for start in starts:
+            rows = slice(start, start + starts.step)
             part = tokens.part(rows)
             width = part.mask.shape[1]
             old = None if self.old_log_prob is None else self.old_log_prob[rows, :width]

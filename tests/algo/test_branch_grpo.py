@@ -193,7 +193,7 @@ def test_recomputed_likelihoods_are_those_of_the_edges(linear: MakeModel) -> Non
         return items, ((batch, True) for batch in items.split(5))
 
     rows = [torch.tensor([3, 0, 1]), torch.tensor([2])]
-    found = with_old_log_probs(algo, model, rollout, rows, passes)
+    found = with_old_log_probs(algo, model, rollout, rows, passes, torch.clone)
     assert found.old_log_prob is not None
     assert rollout.tree is not None
     assert rollout.tree.trained is not None

@@ -331,6 +331,12 @@ def test_a_replaced_rate_is_noted() -> None:
     assert note == "optimizer.lr=0.0003, of model.finetune=lora: 1e-05 is stated for full"
 
 
+def test_a_tile_is_the_size_of_every_batch() -> None:
+    composed = compose(["hardware.tile=8", "micro_batch=3"])
+    assert [composed.values[name] for name in ("micro_batch", "sample_batch")] == [8, 8]
+    assert composed.notes == ["micro_batch=3 is not read: with hardware.tile every pass has 8 rows"]
+
+
 def test_a_frozen_rate_stays() -> None:
     frozen = {**compose(["model=sd35", "model.finetune=full"]).values, "choices": {}}
     assert override_frozen(frozen, ["iterations=3"]).values["optimizer"]["lr"] == 1e-5

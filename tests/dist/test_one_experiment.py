@@ -153,6 +153,31 @@ def test_two_processes_are_one(algo: str, ran: Ran, tmp_path: Path, traces: Trac
     assert said.count("iteration 2/2") == 1, "the others are quiet"
 
 
+@pytest.mark.parametrize(
+    "algo",
+    [
+        pytest.param(a, marks=() if a in TWICE else pytest.mark.whole)
+        for a in ("nft", "dpo", *TWICE)
+    ],
+)
+def test_with_a_tile_no_layout_changes_a_bit(
+    algo: str, ran: Ran, tmp_path: Path, traces: Traces
+) -> None:
+    words = [*WORDS[algo], *LENGTH, f"hardware.tile={1 if algo == 'dpo' else 5}"]
+    other = ["micro_batch=3", "sample_batch=2", "hardware.threads=2"]
+    found = ran(
+        [
+            attempt("one", *words, processes=1),
+            attempt("other", *words, *other, processes=1),
+            attempt("ddp", *words, "hardware=ddp"),
+        ]
+    )
+    assert {code for each in found for code in each["codes"]} == {0}, found
+    expected = traces(tmp_path / "one")
+    assert traces(tmp_path / "other") == expected
+    assert traces(tmp_path / "ddp") == expected
+
+
 def test_three_processes_divide_a_network(ran: Ran, tmp_path: Path) -> None:
     words = [*WORDS["nft"], "shares=even", "prompts_per_iteration=3", "iterations=2"]
     three = attempt("three", *words, "hardware=fsdp2", "hardware.processes=3")

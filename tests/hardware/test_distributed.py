@@ -87,3 +87,40 @@ def test_a_launcher_that_started_another_number_is_an_error(
     monkeypatch.delenv("RANK", raising=False)
     with pytest.raises(HardwareError, match=r"hardware\.processes=2, but .* has started 1"):
         Distributed(device="cpu", processes=2)
+
+
+OPTIONS = {"processes": 2, "strategy": "ddp", "shard_size": None, "offload": False}
+OF_RUN = {"prompts_per_iteration": 6, "group_size": 4, "branches": 1, "branch_at": "window"}
+
+
+@pytest.mark.parametrize(
+    ("tile", "options", "run", "fix"),
+    [
+        (4, {}, {}, None),
+        (5, {}, {}, "hardware.tile=4"),
+        (5, {"processes": 1}, {}, None),
+        (4, {"strategy": "fsdp2"}, {}, "hardware.strategy=ddp"),
+        (4, {}, {"branches": 2}, None),
+        (3, {}, {"branches": 2}, "hardware.processes=1"),
+        (4, {}, {"branches": 2, "branch_at": "step"}, "hardware.processes=1"),
+        (None, {"strategy": "fsdp2"}, {"branches": 2}, None),
+    ],
+)
+def test_a_tile_fits_the_samples_of_a_process(
+    tile: int | None, options: dict[str, Any], run: dict[str, Any], fix: str | None
+) -> None:
+    given = {**OPTIONS, "defer_reduce": False, "tile": tile, **options}
+    faults = [*Distributed.validate(given, OF_RUN | run)]
+    assert [fault[2] for fault in faults] == ([] if fix is None else [fix])
+
+
+def test_passes_are_divided_in_blocks(hardware: Distributed) -> None:
+    starts = range(0, 23, 5)
+    assert hardware.own_passes(starts) == starts
+    hardware.tile, hardware.world_size = 5, 3
+    own = []
+    for hardware.rank in range(3):
+        own += hardware.own_passes(starts)
+    assert own == [*starts]
+    spare = list(hardware.pad_micro_batches(iter(()), lambda: "spare"))
+    assert spare == [("spare", False)], "a rank without one takes part in gathers"

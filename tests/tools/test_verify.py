@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rlfactory.cli.app import dispatch
 from rlfactory.cli.run_commands import require_run
+from rlfactory.config.problems import PlanError
 from rlfactory.run.checkpoint.checksums import read_manifest, write_manifest
 from rlfactory.run.folder import RunFolder
 from rlfactory.tools.verify import (
@@ -61,6 +62,21 @@ def test_a_run_is_verified(run: Path, capsys: pytest.CaptureFixture[str]) -> Non
         assert dispatch(["verify", str(run), "--iteration", str(iteration)]) == 0
         assert words in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
+
+
+@pytest.mark.slow
+def test_a_layout_is_verified(
+    undrawn: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    assert dispatch([*WORDS, "iterations=2", "hardware.tile=4", f"run_dir={run}"]) == 0
+    for layout in (["hardware.threads=2"], ["hardware=cpu", "micro_batch=3", "sample_batch=1"]):
+        assert dispatch(["verify", str(run), "--layout", *layout]) == 0, capsys.readouterr().out
+    with pytest.raises(PlanError, match=r"hardware.KEY"):
+        dispatch(["verify", str(run), "--layout", "seed=3"])
+    capsys.readouterr()
+    assert dispatch(["verify", str(run), "--layout", "hardware.tile=2"]) == 1
+    assert "weights.safetensors: " in capsys.readouterr().out, "another tile has other bits"
 
 
 @pytest.mark.slow
@@ -348,6 +364,7 @@ def test_times_and_memory_do_not_count() -> None:
         (changed(2, loss=0.3), "iteration 2: loss is 0.3, and 0.2"),
         (changed(2, loss=None), "loss is None"),
         (changed(2, extra=1.0), "extra is 1.0, and missing"),
+        (changed(2, **{"loss/a": 1, "advantage/std": 2, "ratio/b": 3}), "2: advantage/std is 2"),
         (changed(3, **{"eval/taste/mean": 0.7}), "eval/taste/mean is 0.7"),
         (LINES[:2], "lacks the line of evaluation at iteration 2"),
         ([*LINES, LINES[2]], "more than one line of training at iteration 2"),

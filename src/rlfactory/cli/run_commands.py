@@ -24,6 +24,7 @@ from rlfactory.utils.live_objects import references_in
 FORCE = "--force"
 FLAGS = ("--temperature", "--steps", "--size", "--guidance", "--seed", "--count", "--weights")
 """What `sample` takes as flags and other commands as keys."""
+LAYOUT = ("micro_batch", "sample_batch", "hardware")
 HUB_ID = re.compile(r"(zoo:[\w-]+|[\w-][\w.-]*/[\w.-]+)")
 
 
@@ -104,11 +105,28 @@ def verify(words: Sequence[str]) -> int:
         from rlfactory.tools.published import compare_published
 
         return compare_published(a.run, config)
-    require_possible(config)
+    again = _in_layout(config, a.layout) if a.layout else config
+    require_possible(again)
     silence_notices()
     from rlfactory.tools.verify import verify as run_verify
 
-    return run_verify(a.run, config, a.iteration, moved)
+    return run_verify(a.run, config, a.iteration, moved, again)
+
+
+def _in_layout(config: Mapping[str, Any], words: Sequence[str]) -> Mapping[str, Any]:
+    """The configuration of a run with other batches or hardware, but for the run's `tile`.
+
+    Raises:
+        PlanError: a word is of something else, or the layout is not possible.
+    """
+    from rlfactory.config.overrides import override_frozen, plan_composed
+
+    if other := [w for w in words if override_key(w).partition(".")[0] not in LAYOUT]:
+        message = f"{other[0]} is no layout; allowed are {', '.join(LAYOUT)} and hardware.KEY"
+        raise PlanError([Problem("--layout", message)])
+    tile = config["hardware"].get("tile")
+    kept = [] if tile is None else [f"hardware.tile={tile}"]
+    return plan_composed(override_frozen(config, [*kept, *words])).config
 
 
 def inspect(words: Sequence[str]) -> int:

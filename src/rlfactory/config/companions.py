@@ -282,6 +282,23 @@ def with_rates(
     return changed, notes
 
 
+def with_tile(
+    values: Mapping[str, Any], typed: Collection[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """The values with the batches that `hardware.tile` asks for, if it is set, and a note on each
+    that was `typed` and is another.
+    """
+    tile, sizes = _node(values, "hardware").get("tile"), ("micro_batch", "sample_batch")
+    if tile is None:
+        return dict(values), []
+    notes = [
+        f"{name}={values.get(name)} is not read: with hardware.tile every pass has {tile} rows"
+        for name in sizes
+        if name in typed and values.get(name) != tile
+    ]
+    return {**values, **dict.fromkeys(sizes, tile)}, notes
+
+
 def _rate(rates: Mapping[str, Any], kind: Any) -> Any:
     """A rate by kind; one that is no number, or of no kind, is reported at that key alone."""
     rate = rates.get(kind, 1.0) if rates else AUTO

@@ -15,6 +15,7 @@ from rlfactory.config.companions import (
     recipe_of,
     replaced_nodes,
     with_rates,
+    with_tile,
 )
 from rlfactory.config.composites import (
     COMPOSITE_KEYS,
@@ -140,7 +141,9 @@ def _complete(
     layers = [] if words is None else layers_of(expanded.choices, folders(places))
     typed = {override_key(word) for word in words or ()}
     values, notes = with_rates(expanded.values, expanded.choices, layers, typed)
-    return replace(expanded, values=with_process_count(values), notes=[*expanded.notes, *notes])
+    values, unread = with_tile(values, typed)
+    notes = [*expanded.notes, *notes, *unread]
+    return replace(expanded, values=with_process_count(values), notes=notes)
 
 
 def _deletes_what_is_gone(override: Override, replaced: Mapping[str, Mapping[str, Any]]) -> bool:

@@ -94,6 +94,9 @@ class Engine(ABC):
     def validate(options: Mapping[str, Any], run: Mapping[str, Any]) -> Faults:
         """What it draws is of the distribution that the trainer computes likelihoods of."""
         dynamics = run["dynamics"]
+        if options["draws_by"] == "engine" and run["hardware"].get("tile") is not None:
+            message = "is set, and an engine divides passes in its own way; engine=own does not"
+            yield "hardware.tile", message, "engine=own"
         if options["draws_by"] != "engine" or "top_k" not in dynamics:
             return
         for key, whole in (("top_k", 0), ("top_p", 1.0), ("stop_after", 0)):

@@ -48,11 +48,31 @@ class Hardware(ABC):
         device: where this process computes.
         rank: the number of this process, from 0; rank 0 is the main process.
         world_size: the number of processes.
+        tile: the rows of every pass of a network; None: they follow from the layout of batches.
     """
 
     device: torch.device
     rank: int
     world_size: int
+    tile: int | None = None
+
+    @property
+    def divides_passes(self) -> bool:
+        """Whether all ranks hold all samples, and the micro-batches of learning are divided among
+        them, so that none depends on the number of ranks.
+        """
+        return self.tile is not None and self.world_size > 1
+
+    def own_passes(self, starts: range) -> range:
+        """Where this rank's micro-batches begin, a block, of those that begin at `starts`."""
+        if not self.divides_passes:
+            return starts
+        first, end = (len(starts) * rank // self.world_size for rank in (self.rank, self.rank + 1))
+        return starts[first:end]
+
+    def gather_passes(self, values: Tensor) -> Tensor:
+        """The rows `[n, ...]` that passes computed, of all ranks' where these are divided."""
+        return self.all_gather(values) if self.divides_passes else values
 
     @property
     def network_device(self) -> torch.device:

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
@@ -57,6 +58,7 @@ class Distributed(Local):
         gpu: GPUName = "auto",
         memory_gb: Positive | None = None,
         deterministic: bool = False,
+        tile: PositiveInt | None = None,
     ) -> None:
         """
         Args:
@@ -78,6 +80,9 @@ class Distributed(Local):
             memory_gb: GiB of each device to plan for; null: that of gpu, or of a CPU its machine.
             deterministic: On a GPU: the same bits in each run, by slower kernels; a CPU computes
                 them anyway.
+            tile: Samples or items of every pass, cut by their numbers, and sums in an order that
+                only these give: the same bits for any micro_batch, sample_batch and number of
+                processes or threads; each process then keeps all samples. null: free.
         """
         del gpu, memory_gb, restarts  # the plan and the launcher read them
         info = process_info({"launcher": launcher, "port": port}) or ProcessInfo(0, 1, 0, "", 0)
@@ -87,7 +92,9 @@ class Distributed(Local):
                 f"hardware.processes={processes}, but the launcher has started {info.world_size};"
                 f" type hardware.processes={info.world_size}, or have it start {processes}"
             )
-        super().__init__(loss_scaling, device=device, threads=threads, deterministic=deterministic)
+        super().__init__(
+            loss_scaling, device=device, threads=threads, deterministic=deterministic, tile=tile
+        )
         self.device = _device_of(self.device, info)
         self._connect(info, timeout)
         self._defer = defer_reduce
@@ -113,6 +120,20 @@ class Distributed(Local):
                 f" nearest are {', '.join(map(str, sorted(near)))}, or prompts_per_iteration={more}"
             )
             yield "processes", message, f"hardware.processes={near[0]}"
+        if (tile := options["tile"]) is not None:
+            each, unit = prompts // processes * run["group_size"], run["branches"]
+            if options["strategy"] == "fsdp2":
+                message = f"is {tile}, and the sums of shards follow the number of processes"
+                yield "tile", message, "hardware.strategy=ddp"
+            elif processes > 1 and each % tile:
+                message = (
+                    f"is {tile}, which does not divide the {each} samples of a process; nearest:"
+                    f" {', '.join(map(str, sorted(nearest(each, tile))))}"
+                )
+                yield "tile", message, f"hardware.tile={nearest(each, tile)[0]}"
+            elif processes > 1 and unit > 1 and (tile % unit or run["branch_at"] == "step"):
+                message = f"is {tile}; with branches={unit}, drawn together, it needs one process"
+                yield "tile", message, "hardware.processes=1"
         if options["strategy"] != "fsdp2":
             for key, default in (("shard_size", None), ("offload", False), ("defer_reduce", False)):
                 if options[key] != default:
@@ -157,7 +178,8 @@ class Distributed(Local):
         """Sum the gradients of all ranks, then clip by the global norm."""
         sharded = self._sharded
         with _communicating():
-            sum_gradients(parameters if sharded is None else sharded.replicated(parameters))
+            if self.tile is None:  # else they are summed, over all ranks, by the learner
+                sum_gradients(parameters if sharded is None else sharded.replicated(parameters))
             if sharded is not None:
                 norm = sharded.clip(parameters, max_grad_norm, self.unscale)
         if sharded is not None:
@@ -173,9 +195,15 @@ class Distributed(Local):
     def pad_micro_batches(
         self, micro_batches: Iterator[T], padding: Callable[[], T | None]
     ) -> Iterator[tuple[T, bool]]:
-        """As many in all ranks, if parameters are sharded: each pass gathers them from all."""
+        """As many in all ranks, if parameters are sharded: each pass gathers them from all. At
+        least one where all ranks' are divided.
+        """
         if self._sharded is None:
-            yield from super().pad_micro_batches(micro_batches, padding)
+            first = next(micro_batches, None)
+            if first is not None:
+                yield from ((batch, True) for batch in chain([first], micro_batches))
+            elif self.divides_passes and (spare := padding()) is not None:
+                yield spare, False  # where values are gathered, it gives their form
             return
         self._sharded.passes_are_equal = True
         try:

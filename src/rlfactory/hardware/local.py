@@ -50,10 +50,11 @@ class Local(Hardware):
         memory_gb: Positive | None = None,
         deterministic: bool = False,
         portable: bool = False,
+        tile: PositiveInt | None = None,
     ) -> None:
         """
         Args:
-            threads: CPU threads; null: torch's choice, or 1 if portable.
+            threads: CPU threads; null: torch's choice, or 1 if portable or with a tile.
             gpu: auto | h100 | h200 | a100_80gb | rtx4090 | ...: the GPU to plan for; auto: the one
                 that nvidia-smi reports.
             memory_gb: GiB to plan for; null: that of gpu, or of a CPU its machine.
@@ -61,8 +62,12 @@ class Local(Hardware):
                 them anyway.
             portable: On a CPU: the same bits on any x86-64-v3 processor with as many threads; on
                 one with AVX-512 an iteration takes about twice as long.
+            tile: Samples or items of every pass, cut by their numbers, and sums in an order that
+                only these give: the same bits for any micro_batch, sample_batch and number of
+                processes or threads; null: free.
         """
         del gpu, memory_gb  # the plan reads them
+        self.tile = tile
         self._modes = ExitStack()
         if deterministic:  # before anything starts CUDA
             self._modes.enter_context(deterministic_algorithms())
@@ -74,6 +79,8 @@ class Local(Hardware):
             self._require_portable_kernels()
             self._modes.enter_context(exact_square_roots())
             threads = threads or 1  # the number of cores differs from machine to machine
+        if tile is not None:
+            threads = 1  # several would divide a sum; more cores are used by more processes
         if threads is not None:
             torch.set_num_threads(threads)
         self._scaler = torch.amp.GradScaler(self.device.type, enabled=loss_scaling)

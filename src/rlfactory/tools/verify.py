@@ -46,6 +46,10 @@ ONLY_AT_END = {"every": 0, "minutes": 0, "keep_every": 0, "best": False}
 OUTPUT, SHOWN = "output.txt", 60
 CLOCKS = ("time", "memory")
 """How the names of metrics begin that no two runs share."""
+STAGES = ("reward", "diversity", "advantage", "ratio", "loss", "grad")
+"""How metrics' names begin, in the order in which an iteration computes them: the first metric that
+differs says where to look.
+"""
 OF_AN_ATTEMPT = frozenset(
     {"seconds", "config", "looked", "lines", "best", "logger", "timely", "ended", "advice"}
 )
@@ -73,7 +77,11 @@ class Stretch:
 
 
 def verify(
-    path: Path, config: Config, iteration: int | None, moved: Mapping[str, str] | None = None
+    path: Path,
+    config: Config,
+    iteration: int | None,
+    moved: Mapping[str, str] | None = None,
+    layout: Config | None = None,
 ) -> int:
     """Make a stretch of a run again in a temporary folder, and print how it differs.
 
@@ -82,6 +90,7 @@ def verify(
         config: its configuration.
         iteration: the last iteration of the stretch; None: that of the newest checkpoint.
         moved: paths by key, where the run's model and files lie elsewhere now.
+        layout: the configuration to make it again with, where it has other batches or processes.
 
     Returns:
         The exit code: 0 if all bits are equal, 1 if not, or if the stretch can't be made again.
@@ -94,7 +103,8 @@ def verify(
         if not found:
             print(f"making {stretch.words} again", flush=True)
             with TemporaryDirectory(prefix="rlfactory_verify_") as place:
-                again = remake(folder, config, stretch, moved or {}, Path(place) / path.name)
+                copy = Path(place) / path.name
+                again = remake(folder, layout or config, stretch, moved or {}, copy)
                 found = [*stretch_differences(folder, again, stretch)]
                 elsewhere = [*environment_changes(folder, again, stretch)]
     except (RunFolderError, OSError, ValueError) as error:
@@ -341,9 +351,16 @@ def _by_kind(
 def _line_differences(recorded: Record, remade: Record, where: str) -> Iterator[str]:
     names = [n for n in recorded.keys() | remade.keys() if not n.startswith(CLOCKS)]
     missing = object()
-    differing = sorted(n for n in names if recorded.get(n, missing) != remade.get(n, missing))
+    differing = [n for n in names if recorded.get(n, missing) != remade.get(n, missing)]
     if differing:
+        differing.sort(key=lambda name: (_stage(name), name))
         name, *others = differing
         more = f"; {len(others)} more metrics differ" if others else ""
         values = f"{recorded.get(name, 'missing')}, and {remade.get(name, 'missing')} made again"
         yield f"metrics.jsonl, {where}: {name} is {values}{more}"
+
+
+def _stage(name: str) -> int:
+    """The number of a metric's stage; names of no stage follow."""
+    beginning = name.partition("/")[0]
+    return STAGES.index(beginning) if beginning in STAGES else len(STAGES)

@@ -117,6 +117,23 @@ def gather_rollout(rollout: Rollout, hardware: Hardware) -> Rollout:
     )
 
 
+def gather_whole(rollout: Rollout, hardware: Hardware) -> Rollout:
+    """The samples of all ranks in the global order, with all fields but metadata."""
+    shard = Shard(rollout.index, hardware)
+    condition = rollout.condition
+    if condition is not None:
+        rows = condition.rows(torch.arange(len(rollout)))
+        tensors = {name: shard.all_gather(values) for name, values in rows.tensors.items()}
+        condition = replace(condition, tensors=tensors, prompt=None)
+    return replace(
+        gather_rollout(rollout, hardware),
+        condition=condition,
+        images=shard.all_gather(rollout.images),
+        latents=shard.all_gather(rollout.latents),
+        transitions=shard.all_gather(rollout.transitions),
+    )
+
+
 def attach_global(rollout: Rollout, everyone: Rollout) -> Rollout:
     """This rank's part of the samples of all ranks, with these attached as `all_ranks`.
 
@@ -207,6 +224,8 @@ def image_metrics(rollout: Rollout, hardware: Hardware) -> dict[str, float]:
     if rollout.images is None:
         return {}
     local = pairwise_distance(rollout.images, rollout.groups, hardware.device)
+    if hardware.divides_passes:  # each rank has all of them
+        return {"diversity/pairwise": local}
     return {"diversity/pairwise": hardware.all_reduce_sum(local) / hardware.world_size}
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from rlfactory.algo.base import checked_loss
 from rlfactory.algo.ops import old_log_probs, old_token_log_probs
 from rlfactory.batch import Batch, TokenBatch, TrainingItems
+from rlfactory.hardware.gradient_tree import GradientTree
 from rlfactory.model.ema import Clock
 from rlfactory.model.weight_sets import POLICY
 from rlfactory.regularizer.base import KL
@@ -132,6 +133,7 @@ class Learner:
         on-policy, with a ratio of 1 by construction, and an algorithm may skip its samples.
         """
         algo, hardware = self.components.algo, self.components.hardware
+        gather = hardware.gather_passes
         model: Any = self.components.model  # of images or texts, as the algorithm
         if algo.requires == "forward_process" and not algo.has_surrogate_likelihood:
             return rollout
@@ -159,9 +161,9 @@ class Learner:
 
         if algo.requires == "tokens":
             return old_token_log_probs.with_old_token_log_probs(
-                model, algo.dynamics, rollout, minibatches, divided
+                model, algo.dynamics, rollout, minibatches, divided, gather
             )
-        return old_log_probs.with_old_log_probs(algo, model, rollout, minibatches, divided)
+        return old_log_probs.with_old_log_probs(algo, model, rollout, minibatches, divided, gather)
 
     @property
     def _first_is_on_policy(self) -> bool:
@@ -183,7 +185,8 @@ class Learner:
         samples = local_part(rollout, everyone)
         batch = self._items(samples, position.iteration)
         if position.update == 0:
-            total = len(batch or ()) * budget.updates_per_iteration * budget.epochs
+            ranks = components.hardware.world_size if components.hardware.divides_passes else 1
+            total = len(batch or ()) // ranks * budget.updates_per_iteration * budget.epochs
             self.progress.phase("learn", total=total)
         batch = self._with_sample_ratios(batch, samples, position)
         penalised = not self._is_penalty_rounding(everyone)
@@ -230,16 +233,24 @@ class Learner:
         )
         return items
 
+    def _starts(self, items: UpdateItems) -> range:
+        """Where this rank's micro-batches begin in its items."""
+        return self.components.hardware.own_passes(items.starts(self.budget.micro_batch))
+
     def _micro_batches(self, items: UpdateItems | None) -> Iterator[Batch | TokenBatch]:
-        """The micro-batches of this rank's items."""
-        return iter(()) if items is None else items.split(self.budget.micro_batch)
+        """This rank's micro-batches of its items."""
+        if items is None:
+            return iter(())
+        return items.split(self.budget.micro_batch, self._starts(items))
 
     def passes(
         self, items: UpdateItems | None, samples: Rollout, iteration: int
     ) -> Iterator[tuple[Any, bool]]:
         """This rank's micro-batches; and padding, with `False`, where another rank has more."""
 
-        def padding() -> Batch | TokenBatch | None:
+        def padding() -> Any:
+            if items is not None and hardware.divides_passes:
+                return next(items.split(self.budget.micro_batch))
             spare = None if samples.all_ranks is None else samples.all_ranks.padding
             if spare is None:
                 return None
@@ -266,7 +277,7 @@ class Learner:
             return items
         model: Any = self.components.model  # of images: texts have one item a sample
         passes = self.passes(items, samples, position.iteration)
-        ratios = old_log_probs.sample_log_ratios(algo, model, passes)
+        ratios = old_log_probs.sample_log_ratios(algo, model, passes, hardware.gather_passes)
         return None if items is None else replace(items, sample_log_ratio=ratios)
 
     def _is_penalty_rounding(self, samples: Rollout) -> bool:
@@ -293,8 +304,14 @@ class Learner:
         """
         components, measured = self.components, list[Mapping[str, Tensor]]()
         hardware = components.hardware
-        checks = UpdateChecks()
-        total_weight = hardware.all_reduce_sum(0 if batch is None else batch.weight)
+        checks, tree = UpdateChecks(), None
+        total_weight = 0 if batch is None else batch.weight
+        if not hardware.divides_passes:
+            total_weight = hardware.all_reduce_sum(total_weight)
+        if hardware.tile is not None and batch is not None:
+            starts = self._starts(batch)
+            parameters = [*components.model.weights.parameters.values()]
+            tree = GradientTree(parameters, starts.start // starts.step)
         for micro_batch, counts in self.passes(batch, samples, position.iteration):
             loss = checked_loss(components.algo, components.model, micro_batch)
             penalty, divergences = components.regularizer.penalty(
@@ -304,6 +321,8 @@ class Learner:
             # padding has a gradient of 0: its backward pass is made for the collectives in it
             total = total * (micro_batch.weight / total_weight if counts else 0.0)
             hardware.backward(total)
+            if tree is not None:
+                tree.take(counts)
             if not counts:
                 continue
             # a penalty's metric replaces the algorithm's of the same name
@@ -312,6 +331,8 @@ class Learner:
             measured.append(metrics | ({"loss/total": total.detach()} if divergences else {}))
             checks.add(find_nonfinite(micro_batch, loss, total), loss, metrics)
             self.progress.advance(len(micro_batch))
+        if tree is not None:
+            tree.finish(hardware)
         if (found := checks.first_nonfinite()) is None:
             return measured, None
         micro_batches = self._micro_batches(batch)  # made once more

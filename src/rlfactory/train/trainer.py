@@ -17,7 +17,13 @@ from rlfactory.regularizer.base import KL
 from rlfactory.reward.base import Samples, score_checked
 from rlfactory.rollout import GlobalRollout, Rollout
 from rlfactory.train.components import Components, Metrics, ProgressListener, TrainingBudget
-from rlfactory.train.data_parallel import attach_global, gather_rollout, image_metrics, local_rows
+from rlfactory.train.data_parallel import (
+    attach_global,
+    gather_rollout,
+    gather_whole,
+    image_metrics,
+    local_rows,
+)
 from rlfactory.train.guards.update_guard import Guard
 from rlfactory.train.learner import Learner
 from rlfactory.train.metrics import drop_unscored, reward_metrics, samples_of, zero_variance_groups
@@ -183,8 +189,11 @@ class Trainer:
         names = components.algo.reward_names(components.reward.main)
         drawn = replace(rollout, rewards=score())
         local, resampled = self._resampled(drawn, iteration, names)
+        if hardware.divides_passes:
+            local = gather_whole(local, hardware)
+        is_whole = hardware.world_size == 1 or hardware.divides_passes
         everyone = local
-        if hardware.world_size > 1:
+        if not is_whole:
             # The penalty may run the network: each rank on its own samples, and before any are
             # dropped, so that all ranks run it equally often.
             local = components.regularizer.shape_reward(components.model, local)
@@ -201,7 +210,7 @@ class Trainer:
         metrics |= zero_variance_groups(self._first_round(everyone), names)
         if self.budget.resample:
             everyone = keep_varied(everyone, names, self.budget.prompts_per_iteration)
-        if hardware.world_size == 1:
+        if is_whole:
             everyone = components.regularizer.shape_reward(components.model, everyone)
         everyone = components.regularizer.weigh(everyone, components.reward.main)
         everyone = components.algo.compute_advantages(everyone, components.reward.main)

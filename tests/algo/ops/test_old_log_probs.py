@@ -37,7 +37,7 @@ def remember(
         return items, ((batch, True) for batch in items.split(size))
 
     minibatches = [torch.tensor(share, dtype=torch.int64) for share in shares]
-    return with_old_log_probs(algo, model, rollout, minibatches, passes).old_log_prob
+    return with_old_log_probs(algo, model, rollout, minibatches, passes, torch.clone).old_log_prob
 
 
 @pytest.mark.parametrize("kind", [AWM, VGRPO])

@@ -59,10 +59,11 @@ def test_first_ratios_are_one(model: CausalLM, rollout: Rollout) -> None:
         return items, ((batch, True) for batch in items.split(3))
 
     rows = torch.tensor([2, 0, 3, 1])
-    found = with_old_token_log_probs(model, TOKEN, rollout, [rows], passes)
+    found = with_old_token_log_probs(model, TOKEN, rollout, [rows], passes, torch.clone)
     assert found.old_log_prob is not None
     off = []
-    for samples in (found, rollout, with_old_token_log_probs(model, TOKEN, rollout, [], passes)):
+    none = with_old_token_log_probs(model, TOKEN, rollout, [], passes, torch.clone)
+    for samples in (found, rollout, none):
         deviations = []
         for batch, _ in passes(samples[rows])[1]:
             outputs, _ = token_outputs(model, TOKEN, batch.tokens)

@@ -68,6 +68,7 @@ def with_old_log_probs(
     rollout: Rollout,
     minibatches: Sequence[Tensor],
     make_passes: MakePasses,
+    gather: Callable[[Tensor], Tensor],
 ) -> Rollout:
     """Compute the behaviour policy's log-likelihoods before the first update moves the policy.
 
@@ -80,6 +81,7 @@ def with_old_log_probs(
         rollout: B samples of this rank.
         minibatches: Row numbers of the samples to evaluate, by update; the others keep NaN.
         make_passes: Makes the micro-batches.
+        gather: The values of all ranks' passes, where those of a minibatch are divided among them.
 
     Returns:
         The rollout with `old_log_prob` `[B, T]` and, where the algorithm stores them, recomputed
@@ -91,10 +93,9 @@ def with_old_log_probs(
         for rows in minibatches:
             items, passes = make_passes(rollout[rows])
             # padding is evaluated too: the other ranks wait for its forward pass
-            outputs = [(_evaluate(algo, model, batch), counts) for batch, counts in passes]
-            found = [values for values, counts in outputs if counts]
-            if found:
-                evaluated.append((rows, *_joined(found, require(items, "items"))))
+            found = [_evaluate(algo, model, batch, counts) for batch, counts in passes]
+            if items is not None:
+                evaluated.append((rows, *_joined(found, items, gather)))
     if algo.has_surrogate_likelihood:
         return _with_surrogates(rollout, evaluated)
     return _with_steps(rollout, evaluated, algo.step_fraction)
@@ -105,22 +106,27 @@ Evaluated = Sequence[tuple[Tensor, Tensor, Tensor | None]]
 
 
 def _evaluate(
-    algo: Algorithm[Any, Any, Any], model: ImageModel, batch: Batch
+    algo: Algorithm[Any, Any, Any], model: ImageModel, batch: Batch, counts: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Log-likelihoods `[N]`; of a replayed step also its mean, if the algorithm stores that."""
+    """Log-likelihoods `[N]`; of a replayed step also its mean, if the algorithm stores that. No
+    rows of a batch that does not count.
+    """
+    rows = slice(None if counts else 0)
     if algo.has_surrogate_likelihood:
-        return algo.log_likelihoods(model, batch), None
+        return algo.log_likelihoods(model, batch)[rows], None
     _, step, log_prob = replay_step(model, batch, require(algo.dynamics, "dynamics"))
-    return log_prob, step.mean if algo.stores_step_mean else None
+    return log_prob[rows], step.mean[rows] if algo.stores_step_mean else None
 
 
 def _joined(
-    found: Sequence[tuple[Tensor, Tensor | None]], items: TrainingItems
+    found: Sequence[tuple[Tensor, Tensor | None]],
+    items: TrainingItems,
+    gather: Callable[[Tensor], Tensor],
 ) -> tuple[Tensor, Tensor | None]:
     """The values of several micro-batches as `[samples, T, ...]`."""
-    log_probs = items.as_rows(torch.cat([values for values, _ in found]))
+    log_probs = items.as_rows(gather(torch.cat([values for values, _ in found])))
     means = [mean for _, mean in found if mean is not None]
-    return log_probs, items.as_rows(torch.cat(means)) if means else None
+    return log_probs, items.as_rows(gather(torch.cat(means))) if means else None
 
 
 def _with_surrogates(rollout: Rollout, evaluated: Evaluated) -> Rollout:
@@ -149,7 +155,10 @@ def _with_steps(rollout: Rollout, evaluated: Evaluated, fraction: float) -> Roll
 
 @torch.no_grad()
 def sample_log_ratios(
-    algo: Algorithm[Any, Any, Any], model: ImageModel, passes: Iterator[tuple[Batch, bool]]
+    algo: Algorithm[Any, Any, Any],
+    model: ImageModel,
+    passes: Iterator[tuple[Batch, bool]],
+    gather: Callable[[Tensor], Tensor],
 ) -> Tensor:
     """Log-ratios of whole samples, for micro-batches that hold only some of a sample's items.
 
@@ -157,6 +166,7 @@ def sample_log_ratios(
         algo: An algorithm with one ratio for each sample.
         model: The model, with the policy's weights in use.
         passes: The micro-batches of all items; padding has `False`.
+        gather: As in `with_old_log_probs`.
 
     Returns:
         The mean over each sample's items, `[B]`; empty without items.
@@ -164,10 +174,9 @@ def sample_log_ratios(
     ratios, count = [], 1
     for batch, counts in passes:
         likelihoods = algo.log_likelihoods(model, batch)
-        if counts:
-            ratios.append(log_ratio(likelihoods, batch.old_log_prob))
-            count = batch.items_per_sample
-    return torch.cat(ratios).view(-1, count).mean(1) if ratios else torch.empty(0)
+        ratios.append(log_ratio(likelihoods, batch.old_log_prob)[: None if counts else 0])
+        count = batch.items_per_sample
+    return gather(torch.cat(ratios)).view(-1, count).mean(1) if ratios else torch.empty(0)
 
 
 def log_ratio(log_probs: Tensor, old: Tensor | None) -> Tensor:

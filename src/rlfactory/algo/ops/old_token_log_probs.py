@@ -38,6 +38,7 @@ def with_old_token_log_probs(
     rollout: Rollout,
     minibatches: Sequence[Tensor],
     make_passes: MakePasses,
+    gather: Callable[[Tensor], Tensor],
 ) -> Rollout:
     """The rollout with `old_log_prob` `[B, G]`, computed in the micro-batches of learning.
 
@@ -45,20 +46,25 @@ def with_old_token_log_probs(
         rollout: This rank's samples, with advantages.
         minibatches: Row numbers of the samples to evaluate, by update; the others get NaN.
         make_passes: Makes the micro-batches.
+        make_passes: Makes the micro-batches.
+        gather: The values of all ranks' passes, where those of a minibatch are divided among them.
     """
 
     old = torch.full_like(require(rollout.tokens, "tokens").log_prob, torch.nan)
     # with sharded parameters it is a collective of all ranks
     with model.weights(POLICY):
         for rows in minibatches:
-            index, start = to_device(rows, old.device), 0
+            found = []
             for batch, counts in make_passes(rollout[rows])[1]:
                 tokens = batch.tokens
                 log_prob, _ = model.token_log_probs(tokens, dynamics)
-                if counts:  # padding is evaluated too: other ranks wait for its pass
-                    stop = start + len(batch)
-                    old[index[start:stop], : tokens.mask.shape[1]] = tokens.pad(log_prob)
-                    start = stop
+                # padding is evaluated too: other ranks wait for its pass
+                part = old.new_full((len(batch) if counts else 0, old.shape[1]), torch.nan)
+                if counts:
+                    part[:, : tokens.mask.shape[1]] = tokens.pad(log_prob)
+                found.append(part)
+            if len(rows):
+                old[to_device(rows, old.device)] = gather(torch.cat(found))
     return replace(rollout, old_log_prob=old)
 
 

@@ -4,7 +4,6 @@ P is the number of pairs. In a batch of pairs the two samples of each follow one
 one first.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid, relu
 
-from rlfactory.batch import Batch, TokenBatch, TrainingItems
+from rlfactory.batch import TokenBatch, TrainingItems
 from rlfactory.rollout import Rollout
 from rlfactory.utils.pytree import require
 
@@ -30,19 +29,18 @@ class PairBatch(TokenBatch):
         """Weight of this batch's mean loss among the batches of an update: its pairs."""
         return len(self) / PAIR
 
-    def split(self, size: int) -> Iterator[TokenBatch]:
-        """Yield micro-batches of at most `size` responses, or of one pair where that is more."""
-        size = size if self.max_rows is None else min(size, self.max_rows)
-        yield from TokenBatch.split(replace(self, max_rows=None), _whole(size))
+    def starts(self, size: int) -> range:
+        """Of micro-batches of at most `size` responses, or of one pair where that is more."""
+        return range(0, len(self), _whole(super().starts(size).step))
 
 
 @dataclass(frozen=True)
 class PairItems(TrainingItems):
     """Items of samples in pairs, those of a pair at one time one after the other."""
 
-    def split(self, size: int) -> Iterator[Batch]:
-        """Yield micro-batches of at most `size` items, or of two where that is more."""
-        yield from TrainingItems.split(self, _whole(size))
+    def starts(self, size: int) -> range:
+        """Of micro-batches of at most `size` items, or of two where that is more."""
+        return super().starts(_whole(size))
 
     @classmethod
     def of(cls, items: TrainingItems) -> "PairItems":

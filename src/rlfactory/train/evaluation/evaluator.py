@@ -136,17 +136,26 @@ class Evaluator:
         with self.scorer.begin(self._score) as pending:
             with self.model.weights(weights):
                 local = self.draw(self.prompts, "evaluation", shard.rows)
-                # scored while the samples for the diversity are drawn
-                pending.add(self._reward_input(local, shard.rows))
+                # scored while the samples for the diversity are drawn; where all ranks draw all,
+                # one of them asks, as others might get other answers
+                if not self.hardware.divides_passes or self.hardware.rank == 0:
+                    pending.add(self._reward_input(local, shard.rows))
                 local_repeated = self.draw(repeated, "diversity", repeated_shard.rows)
             # gathered as all ranks report the same scores, and rank 0 draws all samples
-            scores = shard.all_gather_scores(pending.scores())
+            scores = self._agreed(shard.all_gather_scores(pending.scores()))
         for name in self._rewards_in(scores):
             require_scored(scores, [name], self.max_failed)
         samples = shard.all_gather(local)
         several = repeated_shard.all_gather(local_repeated)
         spread = diversity(several.images, several.texts, repeated_groups, self.hardware.device)
         return samples, scores, spread
+
+    def _agreed(self, scores: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The scores of rank 0, where it alone has scored."""
+        if not self.hardware.divides_passes:
+            return scores
+        known = self.hardware.broadcast({name: s.tolist() for name, s in scores.items()})
+        return {name: torch.tensor(values) for name, values in known.items()}
 
     def preview(self, weights: str, count: int) -> GeneratedSamples:
         """The first `count` samples of an evaluation, without scores."""
@@ -164,7 +173,10 @@ class Evaluator:
         return self.sampler.draw(texts, seed=self.seed, stream=stream, rows=rows)
 
     def _shard(self, groups: Tensor) -> Shard:
-        return Shard(local_rows(groups, self.hardware), self.hardware)
+        # a reward scores an evaluation at once, so passes that must not depend on the number of
+        # ranks are made by each of them
+        is_whole = self.hardware.divides_passes
+        return Shard(None if is_whole else local_rows(groups, self.hardware), self.hardware)
 
     def _groups(self) -> Tensor:
         """The group of each prompt: equal prompts are one group."""

@@ -36,7 +36,7 @@ def _text_sampler(
     engine = instantiate(config["engine"], "engine")
     if engine.draws_by == "engine":
         return EngineSampler(model, engine=engine, **options)
-    return TextSampler(model, **options)
+    return TextSampler(model, in_order=config["hardware"].get("tile") is not None, **options)
 
 
 def build_sampler(

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from rlfactory.dynamics.token import Token
@@ -25,6 +26,8 @@ class TextSampler(Sampler):
         dynamics: how a token is drawn, and its likelihood.
         batch: the most responses drawn together.
         advance: called after each batch.
+        in_order: whether the samples drawn together follow from their numbers alone, rather than
+            from the lengths of their prompts.
     """
 
     model: TextModel
@@ -32,6 +35,7 @@ class TextSampler(Sampler):
     dynamics: Token
     batch: int
     advance: Advance
+    in_order: bool = False
 
     def _fields(
         self, prompts: Sequence[Prompt], groups: Tensor, index: Tensor, seed: int, iteration: int
@@ -68,7 +72,10 @@ class TextSampler(Sampler):
 
     def _chunks(self, index: Tensor) -> Iterator[Tensor]:
         """The rows that are drawn together: as many as the logits of one token each allow."""
-        return row_chunks(len(index), self.model.rows_at_once(1, self.batch))
+        size = self.model.rows_at_once(1, self.batch)
+        if self.in_order:  # a part of the batch, at whose multiples other ranks may begin
+            size = next(n for n in range(size, 0, -1) if self.batch % n == 0)
+        return row_chunks(len(index), size)
 
     def _tokens(self, prompts: Sequence[str], index: Tensor, uniform: Tensor) -> Iterator[Tokens]:
         """The tokens of the rows `index`, in order, a chunk of `_chunks` each.
@@ -80,7 +87,9 @@ class TextSampler(Sampler):
         # concatenated and gathered
         ids, mask = self.model.encode(prompts)
         chunks = [*self._chunks(index)]
-        order = self._order(mask, index) if len(chunks) > 1 else None
+        order = torch.arange(len(index)) if self.in_order else None
+        if order is None and len(chunks) > 1:
+            order = self._order(mask, index)
         if order is None:
             for chunk in chunks:
                 rows = index[chunk]

@@ -1,0 +1,187 @@
+"""The layouts that give a run the same bits with `hardware.tile`, and what the tile costs.
+
+python scripts/bench/layouts.py                 # 24 layouts of six algorithms, two runs at once
+python scripts/bench/layouts.py nft ppo         # of these algorithms
+python scripts/bench/layouts.py --cost 3        # ratios of times, each side run 3 times in turn
+python scripts/bench/layouts.py --out FILE.json # also keep the digests
+
+Each run is of three iterations; compared are metrics, evaluations, samples, weights and moments.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from itertools import product
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+ROOT = Path(__file__).parents[2]
+ALGORITHMS = ("nft", "grpo", "vgrpo", "ddpo", "ppo", "grpo_token")
+COMMON = (
+    *("iterations=3", "prompts_per_iteration=12", "group_size=4", "updates_per_iteration=2"),
+    *("checkpoint.minutes=0", "checkpoint.every=1", "evaluation.prompts=5"),
+)
+IMAGES = ("model=tiny_sd3", "reward=compressibility", "schedule.steps=4", "evaluation.steps=2")
+TEXTS = ("model=tiny_gpt2", "reward=length", "dynamics.length=8")
+TILE = 4
+CLOCKS = ("time", "memory")
+"""How the names of metrics begin that no two runs share."""
+Layout = tuple[Sequence[str], Sequence[str] | None]
+"""The words of a run, and, where it is killed after two iterations, those it is resumed with."""
+
+
+def batches(micro: int, sample: int) -> list[str]:
+    return [f"micro_batch={micro}", f"sample_batch={sample}"]
+
+
+def alone(threads: int, micro: int, sample: int) -> list[str]:
+    return ["hardware=cpu", f"hardware.threads={threads}", *batches(micro, sample)]
+
+
+def together(processes: int, micro: int = 8, sample: int = 8) -> list[str]:
+    several = ["hardware=ddp", "hardware.device=cpu", f"hardware.processes={processes}"]
+    return [*several, "hardware.threads=1", *batches(micro, sample)]
+
+
+def layouts() -> dict[str, Layout]:
+    """By name; the first is what the others are compared with."""
+    found: dict[str, Layout] = {}
+    for threads, micro, sample in product((1, 2), (1, 3, 8), (5, 48)):
+        words = alone(threads, micro, sample)
+        found[f"{threads} threads, micro_batch {micro}, sample_batch {sample}"] = words, None
+    for processes, micro in product((2, 3, 4), (3, 8)):
+        words = together(processes, micro)
+        found[f"{processes} processes, micro_batch {micro}"] = words, None
+    for before, after in ((1, 1), (2, 2), (1, 2), (2, 1), (2, 4), (4, 3)):
+        sides = [alone(1, 3, 5) if n == 1 else together(n) for n in (before, after)]
+        found[f"{before} processes killed, resumed by {after}"] = sides[0], sides[1]
+    return found
+
+
+KILL = {"RLFACTORY_FAULT": "between_updates:kill:5"}
+"""In the third iteration, of two updates each."""
+
+
+def run(folder: Path, words: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "rlfactory", *words],
+        cwd=folder,
+        env=os.environ | {"NO_COLOR": "1"} | (env or {}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if (done.returncode == 0) != (env is None):
+        raise SystemExit(f"{' '.join(words)}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+
+
+def digest(run_folder: Path) -> str:
+    """A hash of all that a run has computed."""
+    from safetensors.torch import load_file
+
+    found = sha256()
+    for line in (run_folder / "metrics.jsonl").read_text().splitlines():
+        values = {k: v for k, v in json.loads(line).items() if not k.startswith(CLOCKS)}
+        found.update(json.dumps(values, sort_keys=True).encode())
+    for part in ("evaluations", "samples"):
+        for file in sorted(p for p in (run_folder / part).rglob("*") if p.is_file()):
+            found.update(file.read_bytes())
+    last = max((run_folder / "checkpoints").glob("step_*"))
+    for file in sorted(last.glob("*.safetensors")):
+        for name, tensor in sorted(load_file(file).items()):
+            found.update(name.encode() + tensor.contiguous().flatten().numpy().tobytes())
+    return found.hexdigest()
+
+
+def words_of(algorithm: str) -> list[str]:
+    of_kind = TEXTS if algorithm in ("ppo", "grpo_token") else IMAGES
+    return [f"algo={algorithm}", *of_kind, *COMMON, f"hardware.tile={TILE}"]
+
+
+def bits(algorithm: str, layout: Layout) -> str:
+    """The digest of a run in a layout."""
+    words, after = layout
+    with TemporaryDirectory(prefix="rlfactory_layouts_") as place:
+        folder = Path(place)
+        begun = [*words_of(algorithm), *words, "run_dir=run"]
+        if after is None:
+            run(folder, begun)
+        else:
+            run(folder, begun, KILL)
+            run(folder, [*words_of(algorithm), *after, "run_dir=run", "--force"])
+        return digest(folder / "run")
+
+
+def table(found: Mapping[str, Mapping[str, str]]) -> str:
+    """A row a layout; `equal`, or `other` bits than those of the first layout."""
+    algorithms = [*next(iter(found.values()))]
+    first = next(iter(found.values()))
+    head = f"| layout | {' | '.join(algorithms)} |\n|---|{'---|' * len(algorithms)}\n"
+    rows = []
+    for name, digests in found.items():
+        said = ["equal" if digests[a] == first[a] else "other" for a in algorithms]
+        rows.append(f"| {name} | {' | '.join(said)} |")
+    return head + "\n".join(rows)
+
+
+COSTS = {
+    "default run": (["iterations=3", "evaluation.prompts=4"], 48),
+    "PPO": (["model=tiny_gpt2", "iterations=3", "evaluation.prompts=4"], 128),
+}
+"""What is trained, and its tile."""
+
+
+def seconds(words: Sequence[str]) -> float:
+    """The median time of an iteration after the first."""
+    with TemporaryDirectory(prefix="rlfactory_layouts_") as place:
+        run(Path(place), [*words, "run_dir=run", "hardware=cpu", "evaluation.every=0"])
+        lines = (Path(place) / "run" / "metrics.jsonl").read_text().splitlines()
+        found = [json.loads(line).get("time/iteration") for line in lines]
+    return median([s for s in found if s is not None][1:])
+
+
+def costs(rounds: int) -> None:
+    """Print the ratio of times with a tile and without, with as many threads as there are cores."""
+    threads = [f"hardware.threads={os.cpu_count()}"]
+    for name, (words, tile) in COSTS.items():
+        free, tiled = [], []
+        for _ in range(rounds):
+            free.append(seconds([*words, *threads]))
+            tiled.append(seconds([*words, f"hardware.tile={tile}"]))
+        each = [seconds([*words, "hardware.threads=1"]) for _ in range(rounds)]
+        ratios = [median(tiled) / median(side) for side in (free, each)]
+        print(
+            f"{name}: {ratios[0]:.2f} x a free layout on {os.cpu_count()} threads,"
+            f" {ratios[1]:.2f} x on one; load {os.getloadavg()[0]:.1f}"
+        )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("algorithms", nargs="*", default=[*ALGORITHMS])
+    parser.add_argument("--cost", type=int, metavar="ROUNDS", help="measure the times alone")
+    parser.add_argument("--out", type=Path, help="a JSON file for the digests")
+    arguments = parser.parse_args()
+    if arguments.cost:
+        costs(arguments.cost)
+        return 0
+    found: dict[str, dict[str, str]] = {}
+    with ThreadPoolExecutor(2) as pool:
+        for name, layout in layouts().items():
+            digests = pool.map(lambda a, one=layout: bits(a, one), arguments.algorithms)
+            found[name] = dict(zip(arguments.algorithms, digests, strict=True))
+            print(name, {a: d[:8] for a, d in found[name].items()}, file=sys.stderr, flush=True)
+    print(table(found))
+    if arguments.out:
+        arguments.out.write_text(json.dumps(found, indent=1) + "\n")
+    return int(any(row != next(iter(found.values())) for row in found.values()))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

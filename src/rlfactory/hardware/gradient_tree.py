@@ -1,0 +1,90 @@
+"""The sum of an update's gradients, added in an order that only the micro-batches' numbers give.
+
+A sum of floats depends on its order. Here micro-batch k is leaf k of a binary tree, whose nodes are
+added as soon as both children are there; so a process that has a block of the leaves adds the same
+pairs as one that has all, and what is left over is added by all ranks alike.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from rlfactory.hardware.base import Hardware
+
+Sums = list[Tensor | None]
+"""The sum of some leaves' gradients, by parameter; None where it has none."""
+
+
+class GradientTree:
+    """Takes the gradient of one micro-batch after another away from the parameters.
+
+    At most log2 n + 1 gradients of n micro-batches are kept at a time.
+
+    Args:
+        parameters: all that is trained.
+        first: the number of the first micro-batch of this rank, whose others follow it.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], first: int) -> None:
+        self._parameters, self._next = parameters, first
+        self._nodes: list[tuple[int, int, Sums]] = []  # level, number within it, sum
+
+    def take(self, counts: bool) -> None:
+        """Take the gradient of the next micro-batch; it is dropped unless it `counts`."""
+        gradients = [parameter.grad for parameter in self._parameters]
+        for parameter in self._parameters:
+            parameter.grad = None
+        if counts:
+            self._add(0, self._next, gradients)
+            self._next += 1
+
+    def finish(self, hardware: Hardware) -> None:
+        """Give each parameter the sum over the micro-batches of all ranks; a collective of all."""
+        if hardware.world_size > 1:
+            self._gather(hardware)
+        total: Sums = [None] * len(self._parameters)
+        for _, _, sums in reversed(self._nodes):
+            total = _added(sums, total)
+        for parameter, gradient in zip(self._parameters, total, strict=True):
+            parameter.grad = gradient
+
+    def _add(self, level: int, number: int, sums: Sums) -> None:
+        """Add a node, which follows all others; a left sibling is merged with it."""
+        while self._nodes and number % 2 and self._nodes[-1][:2] == (level, number - 1):
+            sums = _added(self._nodes.pop()[2], sums)
+            level, number = level + 1, number // 2
+        self._nodes.append((level, number, sums))
+
+    def _gather(self, hardware: Hardware) -> None:
+        """Exchange the nodes that have no sibling here, and merge those of all ranks."""
+        own, count = self._nodes, len(self._parameters)
+        # of a rank without nodes too, the types are those of the others
+        flags = [[s is not None for s in sums] for _, _, sums in own]
+        has = torch.tensor(flags, dtype=torch.bool).view(-1, count)
+        places = torch.tensor([place[:2] for place in own], dtype=torch.int64).view(-1, 2)
+        places, has = hardware.all_gather(places), hardware.all_gather(has)
+        columns: list[Sums] = []
+        for column, parameter in enumerate(self._parameters):
+            if not has[:, column].any():
+                columns.append([None] * len(places))
+                continue
+            rows = [torch.zeros_like(parameter) if s is None else s for s in _column(own, column)]
+            sent = torch.stack(rows) if rows else parameter.new_empty(0, *parameter.shape)
+            received = hardware.all_gather(sent.detach()).unbind(0)
+            kept = zip(received, has[:, column].tolist(), strict=True)
+            columns.append([row if is_there else None for row, is_there in kept])
+        self._nodes = []
+        for (level, number), *sums in zip(places.tolist(), *columns, strict=True):
+            self._add(level, number, sums)
+
+
+def _column(nodes: Sequence[tuple[int, int, Sums]], column: int) -> Sums:
+    return [sums[column] for _, _, sums in nodes]
+
+
+def _added(left: Sums, right: Sums) -> Sums:
+    """The sums of two nodes, in place of the left one."""
+    return [
+        b if a is None else a if b is None else a.add_(b) for a, b in zip(left, right, strict=True)
+    ]
