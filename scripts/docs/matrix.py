@@ -30,7 +30,7 @@ TEXTS = frozenset(
     name for name, file in options("algo").items() if "/dynamics: token" in file.read_text()
 )
 """Algorithms that learn from texts."""
-FINAL = frozenset(("awm", "dgpo", "diffusion_dpo", "diffusion_dpo_offline", "nft", "vgrpo"))
+FINAL = frozenset(("awm", "crd", "dgpo", "diffusion_dpo", "diffusion_dpo_offline", "nft", "vgrpo"))
 """Algorithms whose loss is that of flow matching on final samples."""
 REFUSED: Mapping[str, frozenset[str]] = {
     "Stable Diffusion 1, 2": frozenset(["grpo_guard"]),  # derived for the steps of flow_sde

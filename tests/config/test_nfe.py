@@ -53,6 +53,7 @@ CASES: list[tuple[list[str], tuple[float, float, float]]] = [
     (["algo=grpo_guard"], (6, 0, 3)),
     (["algo=flow_dppo"], (6, 0, 3)),
     (["algo=dgpo"], (6, 8, 4)),
+    (["algo=crd"], (6, 8, 4)),
     (["algo=nft", "regularizer=gardo", "regularizer.others=[shapes]"], (6, 8, 4)),
     (["algo=opd", "algo.teachers=[zoo:tiny_digits,zoo:tiny_digits]"], (6, 3, 3)),
     (["algo=dgpo", "algo.reference=old", "regularizer=kl_v", "micro_batch=1"], (6, 8, 4)),

@@ -163,9 +163,11 @@ class ImageDivergence(Regularizer[ImageModel, Batch, Outputs]):
     def penalty(
         self, model: ImageModel, batch: Batch, outputs: Outputs
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """`coefficient mean(kl)`, and kl `[N]`."""
+        """`coefficient mean(kl)`, weighted by `penalty_weight` where it is set, and kl `[N]`."""
         kl = self.divergence(model, batch, outputs)
-        return self.coefficient.value * kl.mean(), {KL: kl.detach()}
+        weight = batch.penalty_weight
+        weighted = kl if weight is None else kl * weight.to(kl)
+        return self.coefficient.value * weighted.mean(), {KL: kl.detach()}
 
     # Only the reference's forward pass is without gradient; the divergence itself must have one.
     @torch.no_grad()

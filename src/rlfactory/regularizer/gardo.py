@@ -9,8 +9,6 @@ from typing import Any, ClassVar, Literal, final
 import torch
 from torch import Tensor
 
-from rlfactory.batch import Batch, Outputs
-from rlfactory.model.base import ImageModel
 from rlfactory.regularizer.base import KL, WeightSet
 from rlfactory.regularizer.coefficient import Coefficient
 from rlfactory.regularizer.kl_v import KLVelocity
@@ -149,14 +147,6 @@ class Gardo(KLVelocity):
         if self.over == "gated":
             weight = weight / weight.mean().clamp(min=1 / max(1, len(weight)))
         return replace(everyone, penalty_weight=weight)
-
-    def penalty(
-        self, model: ImageModel, batch: Batch, outputs: Outputs
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        kl = self.divergence(model, batch, outputs)
-        weight = batch.penalty_weight
-        weighted = kl if weight is None else kl * weight.to(kl)
-        return self.coefficient.value * weighted.mean(), {KL: kl.detach()}
 
     @property
     def coefficients(self) -> dict[str, Coefficient]:

@@ -40,7 +40,7 @@ class Sum(Regularizer[ImageModel, Batch, Outputs]):
         return total, divergences
 
     def weigh(self, everyone: Rollout, main: str) -> Rollout:
-        """By the term that weighs."""
+        """By the term that weighs; the weights are those of all terms."""
         for term in self.terms.values():
             everyone = term.weigh(everyone, main)
         return everyone

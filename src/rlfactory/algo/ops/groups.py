@@ -35,17 +35,22 @@ class GroupItems(TrainingItems):
 
     cells: tuple[int, ...] = ()
 
-    def split(self, size: int) -> Iterator[Batch]:
+    def starts(self, size: int) -> range:
+        """The numbers of the micro-batches, whose sizes differ."""
+        return range(len([*_filled(self.cells, size)]))
+
+    def split(self, size: int, starts: range | None = None) -> Iterator[Batch]:
         """Yield micro-batches of whole cells: at most `size` items, or one cell with more."""
-        numbers, start = require(self.selected, "the items of whole groups"), 0
-        for cells in _filled(self.cells, size):
-            end = start + sum(cells)
+        numbers, end = require(self.selected, "the items of whole groups"), 0
+        for number, cells in enumerate(_filled(self.cells, size)):
+            start, end = end, end + sum(cells)
+            if starts is not None and number not in starts:
+                continue
             part = replace(self, selected=numbers[start:end])
-            (batch,) = TrainingItems.split(part, end - start)
+            (batch,) = TrainingItems.split(part, size, range(0, end - start, end - start))
             cell = torch.arange(len(cells)).repeat_interleave(torch.tensor(cells))
             columns = {column.name: getattr(batch, column.name) for column in fields(batch)}
             yield GroupBatch(**columns, cell=to_device(cell, batch.t.device))
-            start = end
 
     @classmethod
     def of(cls, items: TrainingItems, groups: Tensor) -> "GroupItems":
@@ -72,11 +77,18 @@ def _filled(cells: tuple[int, ...], size: int) -> Iterator[list[int]]:
         yield filled
 
 
-def cell_means(values: Tensor, batch: Batch) -> Tensor:
-    """The mean of `values` `[N]` over each item's cell, `[N]`; ValueError without cells."""
+def cell_means(values: Tensor, batch: Batch, weight: Tensor | None = None) -> Tensor:
+    """The mean of `values` `[N]` over each item's cell, `[N]`; ValueError without cells.
+
+    Args:
+        values: `[N]`.
+        batch: A `GroupBatch` of N items.
+        weight: Weights in the mean, up to a factor, `[N]`; None: 1.
+    """
     cell: Tensor = require(getattr(batch, "cell", None), "the items of whole groups")
     # a product of matrices: a scattered sum adds in another order in each run on a GPU
     same = (cell[:, None] == cell).to(values)
+    same = same if weight is None else same * weight
     return same @ values / same.sum(1)
 
 

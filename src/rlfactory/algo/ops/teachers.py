@@ -73,15 +73,21 @@ class TaughtItems(TrainingItems):
 
     teachers: Tensor | None = None
 
-    def split(self, size: int) -> Iterator[Batch]:
+    def starts(self, size: int) -> range:
+        """The numbers of the micro-batches, whose sizes differ."""
+        return range(len([*_parts(self.teachers, self.t.shape[0], size, self.t.shape[1])]))
+
+    def split(self, size: int, starts: range | None = None) -> Iterator[Batch]:
         """Yield micro-batches of at most `size` items that have one teacher."""
         samples, count = self.t.shape
-        numbers = torch.arange(samples * count).view(samples, count)
-        for teacher, rows in _by_teacher(self.teachers, samples):
-            selected = to_device(numbers[rows].flatten(), self.t.device)
-            for batch in TrainingItems.split(replace(self, selected=selected), size):
-                columns = {column.name: getattr(batch, column.name) for column in fields(batch)}
-                yield TaughtBatch(**columns, teacher=teacher)
+        parts = _parts(self.teachers, samples, size, count)
+        for number, (teacher, numbers) in enumerate(parts):
+            if starts is not None and number not in starts:
+                continue
+            part = replace(self, selected=to_device(numbers, self.t.device))
+            (batch,) = TrainingItems.split(part, size, range(0, len(numbers), len(numbers)))
+            columns = {column.name: getattr(batch, column.name) for column in fields(batch)}
+            yield TaughtBatch(**columns, teacher=teacher)
 
     @classmethod
     def of(cls, items: TrainingItems, teachers: Tensor) -> "TaughtItems":
@@ -97,19 +103,36 @@ class TaughtTokens(TokenBatch):
     teachers: Tensor | None = None
     teacher: int = 0
 
-    def split(self, size: int) -> Iterator[TokenBatch]:
+    def starts(self, size: int) -> range:
+        """The numbers of the micro-batches, whose sizes differ."""
+        return range(len([*_parts(self.teachers, len(self), self._most(size))]))
+
+    def split(self, size: int, starts: range | None = None) -> Iterator[TokenBatch]:
         """Yield micro-batches of at most `size` responses that have one teacher."""
-        for teacher, rows in _by_teacher(self.teachers, len(self)):
+        parts = _parts(self.teachers, len(self), self._most(size))
+        for number, (teacher, rows) in enumerate(parts):
+            if starts is not None and number not in starts:
+                continue
             part: TaughtTokens = index_rows(replace(self, max_rows=None, teachers=None), rows)
-            part = replace(part, max_rows=self.max_rows, teacher=teacher)
-            yield from TokenBatch.split(part, size)
+            part = replace(part, teacher=teacher)
+            yield from TokenBatch.split(part, size, range(0, len(rows), len(rows)))
+
+    def _most(self, size: int) -> int:
+        """The most responses of a micro-batch."""
+        return size if self.max_rows is None else min(size, self.max_rows)
 
 
-def _by_teacher(teachers: Tensor | None, samples: int) -> Iterator[tuple[int, Tensor]]:
-    """Each teacher's number and the rows that it teaches; teacher 0 all where none are named."""
+def _parts(
+    teachers: Tensor | None, samples: int, size: int, count: int = 1
+) -> Iterator[tuple[int, Tensor]]:
+    """A teacher's number, 0 where none are named, and at most `size` numbers of items that it
+    teaches, of `samples` samples with `count` items each.
+    """
     named = torch.zeros(samples, dtype=torch.int64) if teachers is None else teachers
+    items = torch.arange(samples * count).view(samples, count)
     for teacher in sorted({*named.tolist()}):
-        yield teacher, (named == teacher).nonzero().flatten()
+        for numbers in torch.split(items[named == teacher].flatten(), size):
+            yield teacher, numbers
 
 
 def teacher_numbers(rollout: Rollout, count: int, column: str | None) -> Tensor:
