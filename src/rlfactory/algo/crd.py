@@ -57,6 +57,7 @@ class CRD(ForwardAlgorithm):
             `least + r (1 - least)`, so that well-rewarded samples stay near the reference.
         least: See `adaptive_penalty`; published: 1e-4 divided by the coefficient.
         behaviour: The weight set that samples.
+        shared_noise: Whether the samples of a group are noised with the same eps.
     """
 
     learns_from_groups = True
@@ -73,6 +74,7 @@ class CRD(ForwardAlgorithm):
         adaptive_penalty: bool = True,
         least: Fraction = 1e-3,
         behaviour: Literal["ema", "old", "policy"] = "ema",
+        shared_noise: bool = True,
         **options: Any,
     ) -> None:
         super().__init__(*given, **options)
@@ -81,6 +83,7 @@ class CRD(ForwardAlgorithm):
         self.adaptive, self.temperature = adaptive, temperature
         self.adaptive_penalty, self.least = adaptive_penalty, least
         self.behaviour = behaviour
+        self.shared_noise = shared_noise
 
     def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
         """Advantages, and with `adaptive_penalty` each sample's weight in the penalty."""
