@@ -43,7 +43,6 @@ IMAGES = {
     "awm": ["algo=awm", "regularizer=kl_ema"],
     "vgrpo": ["algo=vgrpo"],
     "crd": ["algo=crd", "prompts_per_iteration=4"],
-    "opd": ["algo=opd", "algo.teachers=[zoo:tiny_digits]", "prompts_per_iteration=4"],
     "dgpo": ["algo=dgpo", "regularizer=kl_v", "prompts_per_iteration=4"],
     "diffusion_dpo": ["algo=diffusion_dpo", "epochs=2", "prompts_per_iteration=4"],
     "diffusion_dpo_offline": [
