@@ -22,6 +22,9 @@ from diffusers import (
     Flux2KleinPipeline,
     Flux2Pipeline,
     Flux2Transformer2DModel,
+    Flux3DistilledModularPipeline,
+    Flux3ModularPipeline,
+    Flux3Transformer2DModel,
     FluxKontextPipeline,
     FluxPipeline,
     FluxTransformer2DModel,
@@ -44,12 +47,14 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from torch import nn
 from transformers import (
+    CLIPImageProcessorPil,
     CLIPTextConfig,
     CLIPTextModel,
     CLIPTextModelWithProjection,
     CLIPTokenizer,
     Gemma2Config,
     Gemma2Model,
+    LlavaProcessor,
     Mistral3Config,
     Mistral3ForConditionalGeneration,
     PreTrainedTokenizerFast,
@@ -58,17 +63,22 @@ from transformers import (
     Qwen3Config,
     Qwen3ForCausalLM,
     Qwen3Model,
+    Qwen3VLConfig,
+    Qwen3VLForConditionalGeneration,
     UMT5Config,
     UMT5EncoderModel,
 )
 
 from rlfactory.model.base import ImageModel
+from rlfactory.model.pipelines.modular import save_pipeline
 from rlfactory.prompts.edits import EditsPrompts
 from rlfactory.prompts.ops.pictured import PicturedText
 
 __all__ = [
     "flux2_dev_folder",
     "flux2_folder",
+    "flux3_distilled_folder",
+    "flux3_folder",
     "flux_folders",
     "flux_kontext_folder",
     "qwen_image_folder",
@@ -414,6 +424,72 @@ def flux2_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "pipe"
 
 
+@pytest.fixture(scope="session")
+def flux3_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A `Flux3ModularPipeline`; its text encoder has the 32 layers that it reads."""
+    return flux3_saved(Flux3ModularPipeline, tmp_path_factory.mktemp("tiny_flux3"))
+
+
+@pytest.fixture(scope="session")
+def flux3_distilled_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A `Flux3DistilledModularPipeline`."""
+    return flux3_saved(Flux3DistilledModularPipeline, tmp_path_factory.mktemp("tiny_flux3_map"))
+
+
+def flux3_saved(kind: type[Flux3ModularPipeline], folder: Path) -> Path:
+    """A pipeline of this class, in a folder of `folder`; another folder has its prompt upsampler.
+
+    The published processor, which needs torchvision, is LLaVA's here: only text passes it.
+    """
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        tokenizer = chat_tokenizer()
+        encoder = Qwen3VLConfig(
+            text_config=qwen3_config(tokenizer, 8, layers=32).to_dict()
+            | {
+                "rope_parameters": {
+                    "rope_type": "default",
+                    "rope_theta": 1e4,
+                    "mrope_section": [2, 1, 1],
+                }
+            },
+            vision_config={
+                "depth": 1,
+                "hidden_size": 8,
+                "intermediate_size": 8,
+                "num_heads": 1,
+                "out_hidden_size": 8,
+                "deepstack_visual_indexes": [0],
+            },
+        )
+        transformer = Flux3Transformer2DModel(
+            in_channels=16,
+            cond_in_channels=16,
+            num_layers=2,
+            num_single_layers=2,
+            attention_head_dim=16,
+            num_attention_heads=2,
+            joint_attention_dim=64,
+            axes_dims_rope=(4, 4, 4, 4),
+            flow_map=kind is Flux3DistilledModularPipeline,
+        )
+        disturb(transformer)
+        pipe = kind()
+        pipe.update_components(
+            text_encoder=Qwen3VLForConditionalGeneration(encoder),
+            tokenizer=LlavaProcessor(
+                image_processor=CLIPImageProcessorPil(),
+                tokenizer=tokenizer,
+                chat_template=tokenizer.chat_template,
+            ),
+            transformer=transformer,
+            vae=flux2_vae(),
+        )
+    pipe.to(torch.float16)
+    save_pipeline(pipe, folder / "pipe")
+    return folder / "pipe"
+
+
 def flux2_parts(*, guidance_embeds: bool) -> dict[str, Any]:
     """Scheduler, autoencoder and transformer of FLUX.2."""
     transformer = Flux2Transformer2DModel(
@@ -427,6 +503,11 @@ def flux2_parts(*, guidance_embeds: bool) -> dict[str, Any]:
         guidance_embeds=guidance_embeds,
     )
     disturb(transformer)
+    scheduler = FlowMatchEulerDiscreteScheduler(shift=3.0, use_dynamic_shifting=True)
+    return {"scheduler": scheduler, "vae": flux2_vae(), "transformer": transformer}
+
+
+def flux2_vae() -> AutoencoderKLFlux2:
     vae = AutoencoderKLFlux2(
         block_out_channels=(4, 4, 8, 8),
         layers_per_block=1,
@@ -436,8 +517,7 @@ def flux2_parts(*, guidance_embeds: bool) -> dict[str, Any]:
     )
     vae.bn.running_mean.uniform_(-0.5, 0.5)
     vae.bn.running_var.uniform_(0.5, 2.0)
-    scheduler = FlowMatchEulerDiscreteScheduler(shift=3.0, use_dynamic_shifting=True)
-    return {"scheduler": scheduler, "vae": vae, "transformer": transformer}
+    return vae
 
 
 @pytest.fixture(scope="session")
@@ -593,6 +673,8 @@ FOLDERS: Mapping[str, str] = {
     "z_image_turbo": "z_image_folder",
     "flux2_klein": "flux2_folder",
     "flux2_dev": "flux2_dev_folder",
+    "flux3_klein": "flux3_folder",
+    "flux3_klein_distilled": "flux3_distilled_folder",
     "sana": "sana_folder",
     "wan": "wan_folder",
 }

@@ -90,13 +90,13 @@ def image_rates(name: str, way: tuple[str, str, bool]) -> list[list[int]]:
         )
         return torch.ones(shape, dtype=tensor.dtype)
 
+    lengths = {tokens: torch.full((1,), tokens) for tokens in TOKENS}  # real: they are read
     with fake_tensors() as mode:
         with_fake_tensors(network, mode)
 
         def count(shape: Sequence[int], tokens: int) -> tuple[int, int]:
             tensors = {
-                k: torch.full_like(v, tokens) if k == LENGTHS else longer(v, tokens)
-                for k, v in text.items()
+                k: lengths[tokens] if k == LENGTHS else longer(v, tokens) for k, v in text.items()
             }
             x, t = torch.empty(1, *shape), torch.empty(1)
 
@@ -108,7 +108,9 @@ def image_rates(name: str, way: tuple[str, str, bool]) -> list[list[int]]:
 
         small, large = (count(shape, TOKENS[0]) for shape in shapes)
         more = count(shapes[0], TOKENS[1]) if reads_tokens else small
-    area = [torch.Size(shape[1:]).numel() for shape in shapes]
+    # of the autoencoder's latents, of which a family's own may be patches
+    patch = (240 if name == "wan" else SIZES[0]) // model.latent_pixels // shapes[0][-2]
+    area = [patch**2 * torch.Size(shape[1:]).numel() for shape in shapes]
     return [
         [round((b - a) / (area[1] - area[0])), round((c - a) / (TOKENS[1] - TOKENS[0]))]
         for a, b, c in zip(small, large, more, strict=True)

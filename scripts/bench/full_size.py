@@ -45,7 +45,7 @@ MODELS = {
     **{"sd14": "sd14", "sdxl": "sdxl", "sd35_medium": "sd35", "flux_dev": "flux"},
     "flux_kontext": "flux_kontext",
     **{"qwen_image": "qwen_image", "z_image": "z_image", "flux2_klein": "flux2_klein"},
-    **{"flux2_dev": "flux2_dev", "sana": "sana", "wan": "wan"},
+    **{"flux2_dev": "flux2_dev", "flux3_klein": "flux3_klein", "sana": "sana", "wan": "wan"},
 }
 ALGORITHMS = ("grpo", "awm", "nft")
 PEAKS = {

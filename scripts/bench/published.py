@@ -10,7 +10,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import MethodType
+from types import MethodType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from rlfactory.config.memory.model_parts import published
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.embedding_cache import PromptCache
+from rlfactory.model.pipelines.modular import is_modular, with_components
 from rlfactory.model.precision import Precision
 from rlfactory.rollout import Condition
 
@@ -83,6 +84,9 @@ def pipeline(
     for module in (kept[network], kept["vae"]):
         module.requires_grad_(False).eval()
     kind = named(described["pipeline"])
+    if is_modular(kind):
+        encoder = {"text_encoder": HiddenStates(kept[network]), "tokenizer": CountedTokens()}
+        return with_components(kind, {**kept, **encoder})
     empty = {k: None for k in inspect.signature(kind.__init__).parameters if k not in kept}
     more = {"requires_safety_checker": False} if "requires_safety_checker" in empty else {}
     pipe = kind(**{**{k: v for k, v in empty.items() if k != "self"}, **kept, **more})
@@ -127,6 +131,35 @@ def stand_in(name: str, network: str) -> Callable[..., tuple[Tensor | None, ...]
 def _rows(key: str, shape: Sequence[int]) -> Tensor:
     seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:4], "big")
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+class HiddenStates:
+    """A text encoder in the place of FLUX.3's, which reads the hidden states of eight layers."""
+
+    def __init__(self, network: Any) -> None:
+        self.network, self.width = network, network.config.joint_attention_dim // 8
+        self.dtype, self.device = network.dtype, network.device
+
+    def __call__(self, *, input_ids: Tensor, **_: Any) -> Any:
+        shape = (*input_ids.shape, self.width)
+        states = [_rows(f"{layer}/{input_ids.shape}", shape) for layer in range(33)]
+        states = [rows.to(self.device, self.dtype) for rows in states]
+        return SimpleNamespace(hidden_states=states)
+
+
+class CountedTokens:
+    """The tokenizer beside it, and its processor: of as many tokens as are asked for at most."""
+
+    def __init__(self) -> None:
+        self.tokenizer = self
+
+    def apply_chat_template(self, messages: Sequence[Mapping[str, str]], **_: Any) -> str:
+        """The text itself."""
+        return messages[0]["content"]
+
+    def __call__(self, text: str, *, max_length: int, **_: Any) -> dict[str, Tensor]:
+        ones = torch.ones(1, max_length, dtype=torch.long)
+        return {"input_ids": ones, "attention_mask": ones}
 
 
 class FakeTextEncoders:

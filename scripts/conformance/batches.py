@@ -65,4 +65,4 @@ def write(
     metadata = {"version": version, "cases": json.dumps(cases), "longest": str(LONGEST)}
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file(tensors, path, metadata)
-    print(f"{path}: {len(tensors)} tensors, {path.stat().st_size / 2**20:.2f} MiB, TRL {version}")
+    print(f"{path}: {len(tensors)} tensors, {path.stat().st_size / 2**20:.2f} MiB, {version}")

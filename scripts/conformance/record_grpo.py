@@ -1,4 +1,4 @@
-"""Losses and gradients of TRL's GRPO and RLOO trainers on random batches, for our tests.
+"""Losses and gradients of TRL's GRPO, RLOO and GMPO trainers on random batches, for our tests.
 
     python3.11 -m venv trl-environment
     trl-environment/bin/pip install torch trl==1.16.0 requests
@@ -21,6 +21,7 @@ from accelerate import Accelerator
 from batches import LONGEST, ROWS, log_prob_of, response_batch, write
 from torch import Tensor
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
+from trl.experimental.gmpo import GMPOConfig, GMPOTrainer
 from trl.trainer.utils import entropy_from_logits, selective_log_softmax
 
 KL = {"beta": 0.04, "use_bias_correction_kl": False}
@@ -48,8 +49,18 @@ CASES: dict[str, dict[str, Any]] = {
     "cispo, kl": {"loss_type": "cispo", "epsilon_high": 1.5, **KL},
     "sapo": {"loss_type": "sapo"},
     "rloo": {"rloo": True},
+    "vespo": {"loss_type": "vespo"},
+    "vespo, soft": {"loss_type": "vespo", "vespo_k_pos": 1.0, "vespo_lambda_neg": 0.5},
+    "gmpo": {"gmpo": True},
+    "gmpo, narrow": {"gmpo": True, "epsilon": 0.1, "epsilon_high": 0.2},
 }
+TRAINERS = {"rloo": (RLOOConfig, RLOOTrainer), "gmpo": (GMPOConfig, GMPOTrainer)}
 BATCHES = 10
+
+
+def trainer_of(options: dict[str, Any]) -> tuple[Any, Any]:
+    """The configuration and the trainer of a case."""
+    return next((TRAINERS[key] for key in TRAINERS if key in options), (GRPOConfig, GRPOTrainer))
 
 
 def trainer(options: dict[str, Any]) -> Any:
@@ -57,8 +68,8 @@ def trainer(options: dict[str, Any]) -> Any:
     common = {"output_dir": "unused", "per_device_train_batch_size": ROWS, "num_generations": 2}
     common |= {"use_cpu": True, "bf16": False, "gradient_accumulation_steps": 1}
     common |= {"max_completion_length": LONGEST, "report_to": "none"}
-    chosen = {k: v for k, v in options.items() if k not in ("first", "rloo")}
-    config = (RLOOConfig if options.get("rloo") else GRPOConfig)(**common, **chosen)
+    chosen = {k: v for k, v in options.items() if k not in ("first", *TRAINERS)}
+    config = trainer_of(options)[0](**common, **chosen)
     made = SimpleNamespace(
         args=config,
         accelerator=Accelerator(cpu=True),  # after the configuration, which resets its state
@@ -73,6 +84,7 @@ def trainer(options: dict[str, Any]) -> Any:
         use_vllm=False,
     )
     made._get_per_token_logps_and_entropies = MethodType(log_probs, made)
+    made.get_gamma_weights = GRPOTrainer.get_gamma_weights
     if options.get("rloo"):
         return made
     made.loss_type, made.top_entropy_quantile = config.loss_type, config.top_entropy_quantile
@@ -117,8 +129,7 @@ def record(options: dict[str, Any], batch: dict[str, Tensor], made: Any) -> dict
     """The loss and its gradient by the logits."""
     logits = batch["logits"].clone().requires_grad_()
     model = SimpleNamespace(logits=logits)
-    compute = (RLOOTrainer if options.get("rloo") else GRPOTrainer)._compute_loss
-    loss = compute(made, model, inputs(batch, options))
+    loss = trainer_of(options)[1]._compute_loss(made, model, inputs(batch, options))
     (gradient,) = torch.autograd.grad(loss, logits)
     return {"loss": loss, "gradient": gradient}
 

@@ -13,6 +13,7 @@ from rlfactory.config.plan import Plan
 MODELS = (
     *("sd14", "sd35", "flux", "flux_schnell", "qwen_image", "z_image", "z_image_turbo"),
     *("flux_kontext", "flux2_klein", "flux2_dev", "sana", "wan"),
+    *("flux3_klein", "flux3_klein_distilled"),
 )
 """Of full size; sd15 has sd14's recipes."""
 

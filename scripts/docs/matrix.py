@@ -22,6 +22,8 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     "Z-Image-Turbo": ("z_image_turbo",),
     "FLUX.2 klein": ("flux2_klein",),
     "FLUX.2 dev": ("flux2_dev",),
+    "FLUX.3 klein base": ("flux3_klein",),
+    "FLUX.3 klein": ("flux3_klein_distilled",),
     "SANA": ("sana",),
     "Wan (video)": ("wan",),
 }
@@ -37,6 +39,7 @@ REFUSED: Mapping[str, frozenset[str]] = {
     "Stable Diffusion XL": frozenset(["grpo_guard"]),
     "FLUX.1 schnell": FINAL,  # distilled to few steps, which the loss undoes
     "Z-Image-Turbo": FINAL,
+    "FLUX.3 klein": FINAL,
     "Wan (video)": frozenset(["diffusion_dpo_offline"]),  # pairs are images
 }
 

@@ -24,6 +24,7 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
         *("peer/flow_factory_grpo", "peer/flow_factory_grpo_flux", "peer/flow_factory_guard"),
         *("peer/flow_factory_grpo_flux2", "peer/flow_factory_grpo_qwen_image"),
         *("peer/flow_factory_grpo_z_image", "peer/flow_factory_grpo_wan"),
+        *("peer/flow_factory_dppo_flux2_klein", "peer/flow_factory_dppo_flux2_klein_multi"),
         *("peer/flow_factory_nft", "peer/flow_factory_nft_qwen_image"),
         *("peer/flow_factory_nft_flux", "peer/flow_factory_awm", "peer/flow_factory_awm_flux"),
     ),

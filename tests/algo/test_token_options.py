@@ -12,6 +12,7 @@ from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.problems import PlanError
 from rlfactory.dynamics.token import Token
 from rlfactory.rollout import Rollout, Tokens
+from rlfactory.utils.errors import TrainingError
 from rlfactory.utils.pytree import require
 
 TOKEN = Token(length=4)
@@ -49,6 +50,17 @@ def test_golden_standard_deviations() -> None:
         found = advantages(**options)
         torch.testing.assert_close(found[:, 0], scale * unit)
         assert found[2].tolist() == [found[2, 0].item(), 0, 0, 0]
+
+
+def test_golden_maxrl_advantages() -> None:
+    """By hand: of scores (1, 0), (0, 0) divided by their mean of 1/2, plus 1e-4; and of a half."""
+    scores = {"main": torch.tensor([1.0, 0.0, 0.0, 0.0])}
+    algo = PPO(TOKEN, baseline="group", std="mean", normalize="none")
+    found = algo.compute_advantages(replace(rollout(), rewards=scores), "main").advantage
+    expected = torch.tensor([0.5 / 0.5001, -0.5 / 0.5001, 0.0, 0.0])
+    torch.testing.assert_close(require(found, "advantages")[:, 0], expected)
+    with pytest.raises(TrainingError, match="a score is -1"):
+        algo.compute_advantages(rollout(), "main")
 
 
 def test_golden_reinforce_pp_advantages() -> None:
@@ -92,6 +104,12 @@ PRESETS: dict[str, dict[str, Any]] = {
     "dr_grpo": {"std": "none", "aggregation": "constant", "clip_range": 0.2},
     "gspo": {"ratio": "sequence", "clip_range": 3e-4, "clip_high": 4e-4},
     "cispo": {"surrogate": "cispo", "clip_range": 1.0, "clip_high": 4.0, "aggregation": "token"},
+    "dppo": {"surrogate": "dppo", "std": "none", "clip_range": 0.15, "aggregation": "constant"},
+    "cppo": {"surrogate": "cppo", "clip_range": 0.15, "last_weight": 0.8, "prefix_budget": 0.02},
+    "drpo": {"surrogate": "drpo", "std": "none", "clip_range": 12.5, "aggregation": "constant"},
+    "vespo": {"surrogate": "vespo", "ratio": "product", "aggregation": "token"},
+    "gmpo": {"surrogate": "gmpo", "clip_range": 0.4, "aggregation": "sequence"},
+    "maxrl": {"std": "mean", "surrogate": "clip"},
     "reinforce_pp": {"baseline": "none", "lam": 1.0, "normalize": "batch"},
     "reinforce_pp_baseline": {"baseline": "group", "std": "none", "normalize": "batch"},
 }
@@ -118,6 +136,15 @@ def test_presets_are_as_published(name: str, model: str) -> None:
         ("algo=grpo_token algo.dual_clip=1.1", "algo.dual_clip", "algo.dual_clip=3"),
         ("algo=cispo algo.dual_clip=9", "algo.dual_clip", "algo.dual_clip=null"),
         ("algo=rloo algo.ratio=product", "algo.ratio", "algo.aggregation=sequence"),
+        ("algo=gmpo algo.ratio=token", "algo.ratio", "algo.ratio=sequence"),
+        ("algo=vespo algo.ratio=token", "algo.ratio", "algo.ratio=product"),
+        ("algo=drpo algo.ratio=sequence", "algo.ratio", "algo.ratio=token"),
+        ("algo=dppo algo.ratio_cap=0.9", "algo.ratio_cap", "algo.ratio_cap=20"),
+        ("algo=maxrl algo.missing_end=replace", "algo.std", "algo.std=none"),
+        (
+            "algo=maxrl regularizer=kl_token regularizer.placement=reward regularizer.estimator=k1",
+            *("algo.std", "algo.std=none"),
+        ),
         ("algo=ppo resample=1", "resample", "resample=0"),
     ],
 )

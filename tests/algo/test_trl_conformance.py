@@ -1,4 +1,5 @@
-"""Losses and gradients are those of TRL: of 1.16's GRPO, RLOO and DPO, 1.12's PPO, GSPO-token.
+"""Losses and gradients are those of TRL: of 1.16's GRPO, RLOO and DPO, 1.12's PPO, GSPO-token;
+and those of verl and UniRL.
 
 The recordings are made by `scripts/conformance`; `docs/reference/trl_conformance.md` says what of
 TRL differs, and why.
@@ -16,6 +17,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from rlfactory.algo.advantage.formulas import group_advantages
 from rlfactory.algo.dpo import DPO
 from rlfactory.algo.ppo import PPO
 from rlfactory.dynamics.token import Token
@@ -30,6 +32,8 @@ ROUNDED = 2e-6
 """The same where float32 rounds more: TRL's own PPO is up to 7e-7 off its values in float64."""
 NO_CRITIC: dict[str, Any] = {"baseline": "group", "value_weight": 0.0, "normalize": "none"}
 GSPO = {"ratio": "sequence", "clip_range": 0.1, "clip_high": 0.15}
+VESPO = {"surrogate": "vespo", "ratio": "product"}
+GMPO = {"surrogate": "gmpo", "ratio": "sequence", "aggregation": "sequence"}
 KL = {"kl": "none"}
 CORRECTED = {"kl": "ratio"}
 GRPO: dict[str, dict[str, Any]] = {
@@ -55,11 +59,32 @@ GRPO: dict[str, dict[str, Any]] = {
     "cispo, kl": {"surrogate": "cispo", "clip_range": 1.0, "clip_high": 0.5, **KL},
     "sapo": {"surrogate": "sapo", "aggregation": "sequence"},
     "rloo": {"ratio": "product", "aggregation": "sequence"},
+    "vespo": {**VESPO},
+    "vespo, soft": {**VESPO, "power_positive": 1.0, "decay_negative": 0.5},
+    "gmpo": {**GMPO, "clip_range": 0.4},
+    "gmpo, narrow": {**GMPO, "clip_range": 0.1, "clip_high": 0.2},
 }
 """Our options for TRL's."""
 GSPO_TOKEN = {
     "gspo_token": {"aggregation": "sequence", **GSPO, "ratio": "sequence_token"},
     "gspo_token, tokens": {**GSPO, "ratio": "sequence_token"},
+}
+DPPO = {"surrogate": "dppo", "clip_range": 0.05}
+KL_LIMIT = {**DPPO, "divergence": "kl", "ratio_cap": 20.0}
+PEERS: dict[str, dict[str, Any]] = {
+    "verl, dppo_tv": {**DPPO, "ratio_cap": 20.0},
+    "verl, dppo_tv, cap": {**DPPO, "ratio_cap": 1.2},
+    "verl, dppo_kl": {**KL_LIMIT, "clip_range": 0.01},
+    "verl, dppo_kl, two limits": {**KL_LIMIT, "clip_range": 0.005, "clip_high": 0.02},
+    "verl, geo_mean": {**GMPO, "clip_range": 0.1},
+    "unirl, dppo": {**DPPO},
+    "unirl, cppo": {"surrogate": "cppo", "clip_range": 0.1},
+    "unirl, cppo, steep": {
+        **{"surrogate": "cppo", "clip_range": 0.05, "last_weight": 0.2, "prefix_budget": 0.001}
+    },
+    "unirl, drpo": {"surrogate": "drpo", "clip_range": 0.15},
+    "unirl, drpo, published": {"surrogate": "drpo", "clip_range": 12.5},
+    "unirl, spo": {"surrogate": "spo", "clip_range": 0.3},
 }
 DPO_CASES = ("sigmoid", "sigmoid, beta", "ipo", "hinge", "robust")
 PPO_CASES = ("k3", "whitened rewards", "missing end", "discounted", "narrow clips")
@@ -171,9 +196,10 @@ def assert_equal(
 
 
 @pytest.mark.parametrize("size", [4, 1])
-@pytest.mark.parametrize("case", [*GRPO, *GSPO_TOKEN])
-def test_losses_without_a_critic_are_trls(case: str, size: int) -> None:
-    file, cases = ("grpo", GRPO) if case in GRPO else ("ppo", GSPO_TOKEN)
+@pytest.mark.parametrize("case", [*GRPO, *GSPO_TOKEN, *PEERS])
+def test_losses_without_a_critic_are_theirs(case: str, size: int) -> None:
+    files = {"grpo": GRPO, "ppo": GSPO_TOKEN, "peers": PEERS}
+    file, cases = next((file, cases) for file, cases in files.items() if case in cases)
     recording, options = Recording(file, case), dict(cases[case])
     weighting = options.pop("kl", None)
     dynamics = Token(length=recording.longest)
@@ -192,10 +218,21 @@ def test_losses_without_a_critic_are_trls(case: str, size: int) -> None:
         algo = PPO(dynamics, **{**NO_CRITIC, **options})
         loss, gradient, _ = loss_and_gradients(algo, model, samples, kl, size)
         # terms of the order of 1 are summed to a loss that may be much smaller
-        assert_equal(loss, batch["loss"], scale=float(batch["advantage"].abs().mean()))
-        # RLOO's ratio is of whole responses: sums of log-probabilities are subtracted
-        tolerance = ROUNDED if case == "rloo" else TOLERANCE
+        scale = float(batch["advantage"].abs().mean())
+        # a ratio of whole responses: sums of log-probabilities are subtracted
+        tolerance = ROUNDED if options.get("ratio") == "product" else TOLERANCE
+        assert_equal(loss, batch["loss"], scale, tolerance)
         assert_equal(gradient, batch["gradient"], tolerance=tolerance)
+
+
+def test_advantages_of_maxrl_are_its_authors() -> None:
+    """They add 1e-6 to the mean."""
+    recording = Recording("peers", "maxrl")
+    assert len(recording.batches) == BATCHES
+    for batch in recording.batches:
+        score, groups = batch["score"].double(), batch["groups"]
+        found = group_advantages(score, groups, std="mean", eps=1e-6)
+        assert_equal(found, batch["advantage"])
 
 
 @pytest.mark.parametrize("case", ["ppo", *(f"ppo, {name}" for name in PPO_CASES)])
@@ -280,3 +317,5 @@ def test_recordings_are_of_the_named_versions() -> None:
     assert Recording("grpo", "grpo").version == "1.16.0"
     assert Recording("dpo", "sigmoid").version == "1.16.0"
     assert Recording("ppo", "ppo").version == "1.12.0"
+    commits = "verl 1dda039b, UniRL 30899fcf, maxrl c0698ebb"
+    assert Recording("peers", "maxrl").version == commits

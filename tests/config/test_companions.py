@@ -96,7 +96,10 @@ def test_nothing_is_criticised_by_its_own_plan() -> None:
     assert compose(["model=sd14", "algo=nft"]).choices["dynamics"] == "ode"
 
 
-TEXTS = ("ppo", "rloo", "grpo_token", "dapo", "dr_grpo", "gspo", "cispo", "reinforce_pp")
+TEXTS = (
+    *("ppo", "rloo", "grpo_token", "dapo", "dr_grpo", "gspo", "cispo", "reinforce_pp"),
+    *("dppo", "cppo", "drpo", "vespo", "gmpo", "maxrl"),
+)
 SMALL = ("tiny_sd", "tiny_sd3", "tiny_flux", "tiny_gpt2", "gpt2", "qwen3")
 
 

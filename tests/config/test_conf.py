@@ -105,7 +105,8 @@ def judge(prompts, completions): ...
 OF_TEXTS = {
     *("algo/ppo", "algo/rloo", "algo/grpo_token", "dynamics/token", "prompts/movies"),
     *("algo/dapo", "algo/dr_grpo", "algo/gspo", "algo/cispo", "algo/online_dpo", "algo/raft"),
-    *("algo/reinforce_pp", "algo/reinforce_pp_baseline"),
+    *("algo/reinforce_pp", "algo/reinforce_pp_baseline", "algo/dppo", "algo/cppo", "algo/drpo"),
+    *("algo/vespo", "algo/gmpo", "algo/maxrl"),
     *("regularizer/kl_token", "regularizer/kl_token_adaptive", "prompts/randomwalks"),
     *("prompts/instructions", "prompts/instructions_kinds", "prompts/instructions_phrasings"),
     *("prompts/arithmetic", "engine/transformers", "engine/vllm_server"),

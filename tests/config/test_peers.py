@@ -182,6 +182,14 @@ def test_it_says_what_is_asked_and_what_judges(name: str) -> None:
             id="several rewards",
         ),
         pytest.param("algo.divergence", {"flow_dppo": "kl"}, id="25"),
+        pytest.param(
+            "algo.clip_range", {"unirl_grpo_flux2_klein": 5e-3, "flow_grpo": 1e-4}, id="26"
+        ),
+        pytest.param(
+            "algo.kl_threshold",
+            {"flow_factory_dppo_flux2_klein": 1e-6, "flow_dppo": 1e-5},
+            id="25, the threshold",
+        ),
         pytest.param("algo.over_steps", {"drlx": "sum", "ddpo": "mean", "dance": "mean"}, id="24"),
     ],
 )

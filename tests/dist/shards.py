@@ -28,6 +28,8 @@ from rlfactory.run.checkpoint.load import load_checkpoint, load_optimizer
 from rlfactory.run.checkpoint.save import begin_checkpoint, begin_part, checkpoint_bytes
 from rlfactory.utils.processes import exit_at_once
 
+STILL = ("blocks.2.weight", "last.bias")
+"""Parameters that never have a gradient, so that the optimizer knows nothing of them."""
 WIDTH, BLOCKS = int(os.environ.get("WIDTH", "5")), 6
 
 
@@ -64,7 +66,9 @@ def make(seed: int) -> tuple[Any, torch.optim.Optimizer, Hardware]:
 
 def step(model: Any, optimizer: torch.optim.Optimizer, hardware: Hardware) -> None:
     """Updates that follow from each parameter's values, the same in any number of ranks."""
-    for parameter in model.weights.parameters.values():
+    for name, parameter in model.weights.parameters.items():
+        if name in STILL:
+            continue
         parameter.grad = parameter.detach() * 0.5 + 0.1
     optimizer.step()
     model.weights.update(EMA, 0.5)
@@ -82,7 +86,7 @@ def summary(model: Any, optimizer: torch.optim.Optimizer) -> dict[str, float]:
     sharding = model.weights.sharding
     found = model.weights.full_state_dict()
     for name, parameter in model.weights.parameters.items():
-        for key, value in optimizer.state[parameter].items():
+        for key, value in optimizer.state.get(parameter, {}).items():
             part = value if sharding is None else sharding.dtensor(name, value)
             full = part.full_tensor() if isinstance(part, DTensor) else part
             found[f"optimizer/{name}/{key}"] = full

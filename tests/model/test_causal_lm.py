@@ -384,6 +384,7 @@ def test_prompts_that_do_not_fit_are_left_out_or_cut(model: CausalLM) -> None:
     model.long_prompts = "drop"
     assert model.check_lengths([long, "y"], 14) == {long}
     assert model.check_lengths(["y"], 14) == frozenset()
+    assert model.prompt_metrics(["y"]) == {"prompts/left_out": 1.0}
     model.long_prompts = "cut"
     assert model.check_lengths([long, "y"], 14) == frozenset()
     (whole,) = model.prompts.prompt_ids([long])
@@ -391,6 +392,7 @@ def test_prompts_that_do_not_fit_are_left_out_or_cut(model: CausalLM) -> None:
     assert ids.shape[1] == 64 - 14
     assert ids[0].tolist() == [whole[0], *whole[-49:]], "after the token that documents begin with"
     assert int(mask[1].sum()) == 2
+    assert model.prompt_metrics([long, "y", "y", "y"])["prompts/cut"] == 0.25
     model.max_prompt_length = 10
     assert model.check_lengths([long], 14) == frozenset()
     assert model.encode([long])[0].shape[1] == 10

@@ -5,6 +5,7 @@ A new family has a case here (docs/extend/model.md).
 
 import importlib
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ import diffusers
 import numpy as np
 import pytest
 import torch
+from diffusers import ClassifierFreeGuidance
 from tiny_pipelines import with_pictures
 from torch import Tensor
 
@@ -25,6 +27,7 @@ from rlfactory.dynamics.schedule import Leading, Schedule
 from rlfactory.model.image_base import PipelineModel
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.families import BY_PIPELINE, FAMILIES, Family
+from rlfactory.model.pipelines.modular import is_modular, load_modular
 from rlfactory.model.pipelines.noise_levels import noise_levels
 from rlfactory.prompts.ops.pictured import PicturedText
 from rlfactory.rollout import Rollout
@@ -45,7 +48,7 @@ class Case:
         options: for the adapter.
         unused: how names of tensors begin that the prediction does not depend on.
         negative: the one negative prompt that the family has; None: any.
-        guidance: the option that is its guidance.
+        guidance: the option that is its guidance; None: it has none.
     """
 
     pipeline: str
@@ -53,7 +56,11 @@ class Case:
     options: Mapping[str, object] = field(default_factory=dict)
     unused: tuple[str, ...] = ()
     negative: str | None = None
-    guidance: str = "guidance"
+    guidance: str | None = "guidance"
+
+    def guided(self, scale: float) -> dict[str, float]:
+        """The option that sets guidance, if the family has any."""
+        return {} if self.guidance is None else {self.guidance: scale}
 
     @property
     def family(self) -> Family:
@@ -90,6 +97,14 @@ def schnell(request: pytest.FixtureRequest) -> Path:
 
 
 TEXT: dict[str, object] = {"text_tokens": 16}
+OF_PICTURES = tuple(
+    f"{name}.image_cond"
+    for name in (
+        *("mode_blocks", "x_embedders"),
+        *("early_stream_modulations", "single_stream_modulations"),
+    )
+)
+"""Of FLUX.3's tokens of reference images."""
 CASES = (
     Case("StableDiffusionPipeline", of("sd_folder")),
     Case("StableDiffusionXLPipeline", of("sdxl_folder")),
@@ -129,6 +144,15 @@ CASES = (
         {"text_tokens": 1024},  # of bytes; the system message comes first
         negative="",
         guidance="embedded_guidance",
+    ),
+    Case("Flux3ModularPipeline", of("flux3_folder"), unused=OF_PICTURES),
+    Case(
+        "Flux3DistilledModularPipeline",
+        of("flux3_distilled_folder"),
+        {"map_steps": STEPS},
+        unused=OF_PICTURES,
+        guidance=None,
+        negative="",
     ),
     Case(
         "SanaPipeline",
@@ -196,6 +220,8 @@ def take_first_order_steps(pipe: Any) -> None:
 @torch.no_grad()
 def drawn(model: PipelineModel, pipe: Any, output: str = "latent") -> Any:
     """What a pipeline draws, called as the adapter says."""
+    if is_modular(pipe):
+        return drawn_by_blocks(model, pipe, output)
     take_first_order_steps(pipe)
     # of patches of two latents where the pipeline makes them
     factor = model.latent_pixels * (2 if hasattr(pipe, "_patchify_latents") else 1)
@@ -217,6 +243,35 @@ def drawn(model: PipelineModel, pipe: Any, output: str = "latent") -> Any:
     )
     samples = found.frames if model.media == "videos" else found.images
     return unpacked(pipe, samples) if output == "latent" else samples
+
+
+def drawn_by_blocks(model: PipelineModel, pipe: Any, output: str) -> Any:
+    """What a modular pipeline draws, which takes one prompt, and guidance as a component."""
+    height, width = (2 * model.latent_pixels * edge for edge in model.resolution.shape[-2:])
+    arguments = model.pipeline_arguments()
+    if (scale := arguments.pop("guidance_scale", None)) is not None:
+        pipe.update_components(guider=ClassifierFreeGuidance(guidance_scale=scale))
+    found = [
+        pipe(
+            prompt=prompt,
+            num_inference_steps=STEPS,
+            latents=x[None],
+            height=height,
+            width=width,
+            output_type="pt" if output == "latent" else output,
+            output="latents" if output == "latent" else "images",
+            **arguments,
+        )
+        for prompt, x in zip(PROMPTS, start(model), strict=True)
+    ]
+    return torch.cat(found) if output == "latent" else np.concatenate(found)
+
+
+def loaded(kind: Any, folder: Path) -> Any:
+    """A pipeline in float32, as its library loads it."""
+    if is_modular(kind):
+        return load_modular(kind, folder, {}, {})
+    return kind.from_pretrained(folder, dtype={"default": torch.float32})
 
 
 @torch.no_grad()
@@ -242,16 +297,18 @@ def test_it_draws_what_its_own_pipeline_draws(
 ) -> None:
     if case.negative is not None and negative != case.negative:
         pytest.skip("the family has no negative prompts")
+    if case.guidance is None and guidance > 1:
+        pytest.skip("the family has no guidance")
     words = {} if case.negative is not None else {"negative_prompt": negative}
-    model = case.open(folder, **{case.guidance: guidance}, **words)
+    model = case.open(folder, **case.guided(guidance), **words)
     expected = drawn(model, model.pipe)
     assert_near(ours(case, model), expected)
-    other = case.open(folder, **{case.guidance: guidance + 1}, **words)
-    assert (ours(case, other) - expected).norm() > 1e-3 * expected.norm()
+    other = case.open(folder, **case.guided(guidance + 1), **words)
+    assert case.guidance is None or (ours(case, other) - expected).norm() > 1e-3 * expected.norm()
 
 
 def test_it_shows_what_its_own_pipeline_shows(case: Case, folder: Path) -> None:
-    model = case.open(folder, **{case.guidance: 1.0})
+    model = case.open(folder, **case.guided(1.0))
     shown = torch.from_numpy(drawn(model, model.pipe, output="np")).movedim(-1, -3)
     found = model.decode(drawn(model, model.pipe))
     assert found.shape == shown.shape
@@ -261,7 +318,7 @@ def test_it_shows_what_its_own_pipeline_shows(case: Case, folder: Path) -> None:
 def test_the_printed_code_shows_what_an_evaluation_shows(
     case: Case, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = case.open(folder, **{case.guidance: 3.0})
+    model = case.open(folder, **case.guided(3.0))
     sigmas, size = case.levels(model), case.options.get("size", SIZE)
     config = {
         "model": {"size": size, "timesteps": "exact"},
@@ -275,7 +332,9 @@ def test_the_printed_code_shows_what_an_evaluation_shows(
         noises.append(torch.randn(shape, generator=torch.Generator().manual_seed(0)))
         return noises[-1].clone()
 
-    module = importlib.import_module(type(model.pipe).__module__)
+    name = type(model.pipe).__module__
+    name = re.sub(r"\.modular_pipeline$", ".before_denoise", name)
+    module = importlib.import_module(name)
     monkeypatch.setattr(module, "randn_tensor", drawn)
     names: dict[str, Any] = {}
     exec(code, names)
@@ -328,7 +387,7 @@ def test_at_the_first_update_every_ratio_is_one(
     roll: Callable[..., Rollout],
     train: Callable[[PipelineModel], None],
 ) -> None:
-    model = case.open(folder, finetune=finetune, **{case.guidance: 3.0})
+    model = case.open(folder, finetune=finetune, **case.guided(3.0))
     if finetune == "lora":
         train(model)
     dynamics = FlowSDE(noise_level=0.7) if model.process == "flow" else DDIM(model.forward_process)
@@ -402,7 +461,7 @@ def test_exported_adapters_open_in_its_pipeline_and_in_peft(
     assert (expected - before).norm() > 1e-3 * expected.norm()
     model.export(tmp_path)
     kind = getattr(diffusers, case.pipeline)
-    pipe = kind.from_pretrained(folder, dtype={"default": torch.float32})
+    pipe = loaded(kind, folder)
     pipe.set_progress_bar_config(disable=True)
     pipe.load_lora_weights(tmp_path)
     assert_near(drawn(model, pipe), expected)

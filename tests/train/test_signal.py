@@ -91,6 +91,7 @@ TOKENS = [
     ["algo=dr_grpo"],
     ["algo=gspo"],
     ["algo=cispo"],
+    *([f"algo={name}"] for name in ("dppo", "cppo", "drpo", "vespo", "gmpo", "maxrl")),
     ["algo=reinforce_pp"],
     ["algo=reinforce_pp_baseline"],
 ]

@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterator
 from faulty.bad.case import Case, planned
 
 IMAGES = ("tiny_sd3", "tiny_flux")
-TOKENS = ("ppo", "grpo_token", "rloo", "dapo", "dr_grpo", "gspo", "cispo", "reinforce_pp")
+TOKENS = (
+    *("ppo", "grpo_token", "rloo", "dapo", "dr_grpo", "gspo", "cispo", "reinforce_pp"),
+    *("dppo", "cppo", "drpo", "vespo", "gmpo", "maxrl"),
+)
 STEPWISE = ("grpo", "ddpo", "ddpo_sf", "grpo_guard", "flow_dppo")
 FORWARD = ("nft", "awm", "vgrpo")
 VP_SCHEDULES = ("leading", "trailing")

@@ -119,6 +119,8 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
             one decides which checkpoint is best where no reward is chosen.
         length: The most tokens of a completion of the data; None: as many as fit into the context.
         learns_whole_texts: Whether samples of the data have no prompt before what is learned.
+        learns_answers_alone: Whether thoughts of a completion, up to the token that completes
+            `</think>`, are given and not learned.
         learns_from_pairs: Whether the loss compares two samples of a group, which are then in the
             same update, as `shares` is `groups`, and in the same micro-batch. Each row of the data
             gives two samples.
@@ -176,6 +178,7 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
     ratio_tolerance: float | None = None
     length: int | None = None
     learns_whole_texts: bool = False
+    learns_answers_alone: bool = False
     advantage: Advantage | None = None
 
     @classmethod

@@ -3,7 +3,6 @@
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
 
 from rlfactory.algo.base import Loss
 from rlfactory.algo.ops.step_replay import (
@@ -12,25 +11,13 @@ from rlfactory.algo.ops.step_replay import (
     replay_step,
     replayed_log_ratio,
 )
-from rlfactory.algo.ops.surrogate import clipped_surrogate, ratio_metrics
+from rlfactory.algo.ops.surrogate import clipped_surrogate, moves_away, ratio_metrics
 from rlfactory.batch import Batch, Outputs
 from rlfactory.dynamics.base import gaussian_kl
 from rlfactory.model.base import ImageModel
 from rlfactory.utils.types import Positive
 
 Divergence = Literal["kl", "mean_shift"]
-
-
-def moves_away(log_ratio: Tensor, advantage: Tensor) -> Tensor:
-    """Whether the gradient moves the policy further from the old one, `[N]` bool.
-
-    That is where a good step is likelier than it was, or a bad one less likely.
-
-    Args:
-        log_ratio: log p - log p_old, `[N]`.
-        advantage: `[N]`.
-    """
-    return advantage * log_ratio > 0
 
 
 class FlowDPPO(StepAlgorithm):

@@ -1,5 +1,5 @@
 """PPO on tokens (arXiv 1707.06347) with a value head (arXiv 1909.08593); without one GRPO, RLOO,
-DAPO, Dr. GRPO, GSPO, CISPO, SAPO and REINFORCE++ by options.
+DAPO, Dr. GRPO, GSPO, CISPO, SAPO, REINFORCE++, GMPO, VESPO, DPPO, CPPO, DRPO and MaxRL by options.
 
 B responses have at most G tokens each; M is the number of real tokens in a micro-batch.
 """
@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from rlfactory.algo.advantage.formulas import StdScope, group_advantages, rloo_advantages
+from rlfactory.algo.advantage.formulas import Divisor, group_advantages, rloo_advantages
 from rlfactory.algo.advantage.gae import gae, terminal_rewards, uniform_rewards, whiten
 from rlfactory.algo.base import Algorithm, Loss, OldLogProbs
 from rlfactory.algo.ops.old_token_log_probs import token_log_ratio
@@ -30,7 +30,6 @@ from rlfactory.algo.ops.token_outputs import (
 from rlfactory.algo.ops.token_surrogate import (
     Aggregation,
     TokenSurrogate,
-    level_log_ratio,
     rollout_correction_weights,
     token_weights,
 )
@@ -38,6 +37,7 @@ from rlfactory.batch import TokenBatch
 from rlfactory.dynamics.token import Token, TokenStep
 from rlfactory.model.text_base import TextModel
 from rlfactory.rollout import Rollout, Tokens
+from rlfactory.utils.errors import TrainingError
 from rlfactory.utils.pytree import require, to_device
 from rlfactory.utils.types import Faults, Fraction, NonNegative, Positive
 
@@ -61,18 +61,32 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
             response's advantage over the other responses to the prompt. `none`: GAE with values of
             0; with lam=1 the rewards still to come (REINFORCE++).
         std: With `baseline=group`, what advantages are divided by: the standard deviation of the
-            group's scores, of all scores (`global`), or nothing (Dr. GRPO).
+            group's scores, of all scores (`global`), nothing (Dr. GRPO), or the `mean` of the
+            group's scores (MaxRL), which must not be negative.
         gamma: GAE's discount.
         lam: GAE's lambda; `gamma=1 lam=0` is the walkthrough's one-step advantage.
-        surrogate: `clip` (PPO), `cispo` or `sapo`.
+        surrogate: The loss of a token: `clip` is PPO's.
         ratio: What the ratio is of: a `token`, a response by the geometric mean over its tokens
             (`sequence`, or `sequence_token` with the gradient of the token), or by their
             `product`.
-        clip_range: c, the clip of the ratio below 1.
-        clip_high: h, the clip above 1; None: c.
+        clip_range: c, the clip of the ratio below 1; of the log-ratio below 0 (`gmpo`), of the
+            divergence (`dppo`, `cppo`), or the change at which the penalty turns the gradient round
+            (`drpo`: of the probability, `spo`: of the ratio).
+        clip_high: h, the clip above 1; None: c. `dppo`, `cppo`: where A > 0.
         dual_clip: Bound of the loss where A < 0, times -A; None: no bound.
         soft_positive: SAPO's temperature where A > 0.
         soft_negative: SAPO's temperature elsewhere.
+        power_positive: VESPO's k where A >= 0.
+        power_negative: VESPO's k elsewhere.
+        decay_positive: VESPO's lambda where A >= 0.
+        decay_negative: VESPO's lambda elsewhere.
+        divergence: What `dppo` and `cppo` bound, of the drawn token against all others: total
+            variation (`tv`) or the KL divergence (`kl`).
+        ratio_cap: With `dppo` and `cppo`, C of the weight min(r, C) without gradient that the
+            log-likelihood then has (verl); None: the ratio itself.
+        last_weight: CPPO's weight of the divergence of a response's last token; the first one's
+            is 1.
+        prefix_budget: CPPO's allowance of divergence for each token before.
         aggregation: The mean over tokens: over all of an update (`token`), first over each response
             (`sequence`), a sum divided by the longest possible length (`constant`), or the sum over
             each response (`sum`).
@@ -119,16 +133,26 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
         dynamics: Token | None = None,
         *,
         baseline: Literal["value", "group", "rloo", "none"] = "value",
-        std: Literal["group", "global", "none"] = "group",
+        std: Literal["group", "global", "none", "mean"] = "group",
         gamma: Fraction = 1.0,
         lam: Fraction = 0.95,
-        surrogate: Literal["clip", "cispo", "sapo"] = "clip",
+        surrogate: Literal[
+            "clip", "cispo", "sapo", "gmpo", "vespo", "dppo", "cppo", "drpo", "spo"
+        ] = "clip",
         ratio: Literal["token", "sequence", "sequence_token", "product"] = "token",
         clip_range: Positive = 0.2,
         clip_high: Positive | None = None,
         dual_clip: Positive | None = None,
         soft_positive: Positive = 1.0,
         soft_negative: Positive = 1.05,
+        power_positive: NonNegative = 2.0,
+        power_negative: NonNegative = 3.0,
+        decay_positive: Positive = 3.0,
+        decay_negative: Positive = 2.0,
+        divergence: Literal["tv", "kl"] = "tv",
+        ratio_cap: Positive | None = None,
+        last_weight: Fraction = 0.8,
+        prefix_budget: NonNegative = 0.02,
         aggregation: Literal["token", "sequence", "constant", "sum"] = "token",
         mask_truncated: bool = False,
         value_weight: NonNegative = 0.1,
@@ -149,15 +173,27 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
     ) -> None:
         self.dynamics = dynamics
         self.baseline = baseline
-        self.std: StdScope = std
+        self.std: Divisor = std
         self.gamma, self.lam = gamma, lam
         self.surrogate = TokenSurrogate(
-            surrogate, ratio, clip_range, clip_high, dual_clip, soft_positive, soft_negative
+            surrogate,
+            ratio,
+            clip_range,
+            clip_high,
+            dual_clip,
+            soft_positive,
+            soft_negative,
+            power=(power_positive, power_negative),
+            decay=(decay_positive, decay_negative),
+            divergence=divergence,
+            ratio_cap=ratio_cap,
+            last_weight=last_weight,
+            prefix_budget=prefix_budget,
         )
         self.aggregation: Aggregation = aggregation
         self.mask_truncated = mask_truncated
         self.clip_range = clip_range
-        self.ratio_tolerance = clip_range / 10
+        self.ratio_tolerance = min(clip_range, 1.0) / 10  # DRPO's c is no range of ratios
         self.value_weight, self.value_clip = value_weight, value_clip
         self.entropy_weight = entropy_weight
         self.normalize: Normalize = normalize
@@ -197,6 +233,26 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
                 f"is {dual}, and ratios are clipped at {high:g}; allowed is a number above that"
             )
             yield "dual_clip", message, "algo.dual_clip=3"
+        surrogate, cap = options["surrogate"], options["ratio_cap"]
+        needed = {"gmpo": "sequence", "vespo": "product"}.get(surrogate, "token")
+        if surrogate not in ("clip", "cispo", "sapo") and options["ratio"] != needed:
+            message = f"is {options['ratio']}, and algo.surrogate={surrogate} is of {needed} ratios"
+            yield "ratio", message, f"algo.ratio={needed}"
+        if cap is not None and cap <= 1:
+            yield "ratio_cap", f"is {cap}, and ratios begin at 1", "algo.ratio_cap=20"
+        reasons = {
+            "algo.reward_scale": options["reward_scale"] != "none",
+            "algo.missing_end": options["missing_end"] != "none",
+            "algo.overlong_buffer": options["overlong_buffer"],
+            "regularizer.placement=reward": run["regularizer"].get("placement") == "reward",
+        }
+        if options["std"] == "mean" and (
+            found := [name for name, is_so in reasons.items() if is_so]
+        ):
+            message = f"is mean, the divisor of scores that {found[0]} may make negative"
+            yield "std", message, "algo.std=none"
+        if (options["ratio"], surrogate) == ("product", "vespo"):
+            return  # whose weight has no gradient: a token counts once
         if options["ratio"] == "product" and options["aggregation"] != "sequence":
             message = (
                 "is product, the ratio of whole responses, and"
@@ -258,6 +314,12 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
         if self.baseline == "rloo":
             advantage = rloo_advantages(scores, groups)
         else:
+            if self.std == "mean" and (scores < 0).any():
+                raise TrainingError(
+                    f"algo.std=mean divides by the mean score of a group, and a score is"
+                    f" {scores.min():g}; its scores are 0 or more, as a verifier's: try"
+                    " algo.std=none"
+                )
             advantage = group_advantages(
                 scores, groups, std=self.std, unbiased=self.whiten_unbiased
             )
@@ -308,9 +370,9 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
             model, self.dynamics, tokens, self._entropy, value_tokens=batch.states
         )
         log_ratio, measured = token_log_ratio(outputs.log_prob, batch)
-        log_ratio = level_log_ratio(log_ratio, tokens, self.surrogate.level)
-        advantage = tokens.real(batch.advantage)
-        losses, ratio = self.surrogate.losses(outputs.log_prob, log_ratio, advantage)
+        losses, log_ratio, outside = self.surrogate.losses(
+            outputs.log_prob, log_ratio, tokens.real(batch.advantage), tokens
+        )
         if self.rollout_correction is not None and tokens.engine_log_prob is not None:
             correction, cut = rollout_correction_weights(tokens, self.rollout_correction)
             losses, measured = losses * correction, {**measured, "engine/truncated_share": cut}
@@ -326,9 +388,11 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
         metrics = {
             "loss/policy": losses.detach(),
             "policy/entropy": entropies.detach(),
-            **ratio_metrics(ratio, self.clip_range, self.surrogate.clip_high),
+            **ratio_metrics(log_ratio.exp(), self.clip_range, self.surrogate.clip_high),
             **measured,
         }
+        if outside is not None:
+            metrics["ratio/clip_fraction"] = outside.float()
         if self.needs_critic(vars(self)):
             metrics |= {"loss/value": value_losses.detach(), "value/mean": outputs.value.detach()}
         return Loss(loss.mean(), outputs, metrics)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
@@ -17,7 +17,7 @@ from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.prompts.ops.chat import ChatText
 from rlfactory.rollout import Rollout
 from rlfactory.utils.pytree import require
-from rlfactory.utils.types import PositiveInt
+from rlfactory.utils.types import Faults, PositiveInt
 
 PLAIN = Token()
 """At temperature 1 and not truncated: a model of the data, however it is sampled later."""
@@ -34,7 +34,8 @@ class SFT(Algorithm[TextModel, TokenBatch, TokenBatch]):
     Args:
         column: The column of the prompts' data that holds the completion, a text or a list of one
             assistant's message; null: there is none, and the prompts are whole texts.
-        train_on: Whose tokens are learned: those of the `completion`, or those of the whole `text`,
+        train_on: Whose tokens are learned: those of the `completion`; of its `answer` alone, what
+            follows the token that completes its first `</think>`; or those of the whole `text`,
             prompt included.
         length: The most tokens of a completion, which is cut there and then has no end; null: as
             many as fit into the model's context.
@@ -53,12 +54,20 @@ class SFT(Algorithm[TextModel, TokenBatch, TokenBatch]):
         self,
         *,
         column: str | None = "completion",
-        train_on: Literal["completion", "text"] = "completion",
+        train_on: Literal["completion", "answer", "text"] = "completion",
         length: PositiveInt | None = None,
     ) -> None:
         self.column, self.length = column, length
         self.train_on = train_on
         self.learns_whole_texts = column is None or train_on == "text"
+        self.learns_answers_alone = train_on == "answer"
+
+    @staticmethod
+    def validate(options: Mapping[str, Any], run: Mapping[str, Any]) -> Faults:
+        """An answer is that of a completion."""
+        del run
+        if options["train_on"] == "answer" and options["column"] is None:
+            yield "train_on", "is answer, and whole texts have none", "algo.column=completion"
 
     def completion(self, prompt: Prompt, member: int) -> tuple[str, str]:
         """The text that is given, and the one that is learned; each member of a group is equal."""

@@ -31,6 +31,7 @@ LARGEST_SEED = 2**63 - 1
 REMOVED_KEYS = ("checkpoint.on_error", "checkpoint.patience")
 """Keys that changed no result and are gone; they are dropped from older configurations."""
 LATER_KEYS: Config = {
+    "begin_as": "continued",
     "engine": {"_target_": "rlfactory.engine.own.Own"},
     "eval_sets": {"of": [], "parts": {}, "rewards": {}, "counts": {}},
     "evaluation": {"noises": 1, "seed": None, "policy_fraction": 1.0},

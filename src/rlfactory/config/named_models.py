@@ -50,6 +50,8 @@ KINDS: Mapping[str, str | None] = {
     "kontext": "flux_kontext",
     "flux.2-klein": "flux2_klein",
     "flux.2-dev": "flux2_dev",
+    "flux-3-image-klein-base": "flux3_klein",
+    "flux-3-image-klein": "flux3_klein_distilled",
     "qwen-image": "qwen_image",
     "z-image": "z_image",
     "/sana": "sana",
@@ -179,11 +181,11 @@ def begun_keys(given: str, path: object) -> dict[str, Any]:
         return {key: former[key] for key in keys if key in former}
     if (file := find_adapters(Path(given).expanduser())) is None:
         return {}
+    known = matrices(path)
     try:
-        adapters = read_adapters(file)
+        adapters = read_adapters(file, known=known)
     except AdapterFileError:
         return {}
-    known = matrices(path)
     if known and not known.keys() >= {in_files(name, known) for name in adapters.modules}:
         return {}  # they are of another model
     values = "lora", adapters.rank, adapters.alpha, adapters.targets(known)
@@ -192,12 +194,21 @@ def begun_keys(given: str, path: object) -> dict[str, Any]:
 
 def model_of(run: Path) -> Mapping[str, Any] | None:
     """The `model` node of a run's configuration; None if it is no run folder."""
+    model = _config_of(run).get("model")
+    return model if isinstance(model, Mapping) else None
+
+
+def begun_as(run: Path) -> object:
+    """What a run did with the weights that it began from, as its `begin_as` says."""
+    return _config_of(run).get("begin_as")
+
+
+def _config_of(run: Path) -> Mapping[str, Any]:
     try:
         content = read_yaml(run / "config.yaml")
     except (FileError, FileNotFoundError):
-        return None
-    model = upgrade(content).get("model") if isinstance(content, dict) else None
-    return model if isinstance(model, Mapping) else None
+        return {}
+    return upgrade(content) if isinstance(content, dict) else {}
 
 
 def matrices(path: object) -> dict[str, list[int]]:

@@ -140,6 +140,7 @@ def weight_sets(config: Config, traits: Traits) -> set[str]:
         names.add("reference")  # for the last steps of evaluations
     without_copy = {None, "policy"}
     starts = config.get("begin_from") and config.get("reference_from") == "start"
+    starts = starts and config.get("begin_as") != "merged"
     moves = any(own.get("moves_reference") for _, _, own in penalties(config, traits))
     if config["model"]["finetune"] == "lora" and not starts and not moves:
         without_copy.add("reference")  # it is the network without its adapters

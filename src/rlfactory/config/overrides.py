@@ -109,7 +109,8 @@ def _begun(values: Mapping[str, Any], typed: Sequence[Override]) -> dict[str, An
     """The model's options where a run begins from other weights, which decide some of them."""
     set_to = {o.key_or_group: o.value() for o in typed if not o.is_delete()}
     given, model = set_to.get("begin_from", values.get("begin_from")), values.get("model")
-    if not isinstance(given, str) or not isinstance(model, Mapping):
+    merges = set_to.get("begin_as", values.get("begin_as")) == "merged"
+    if merges or not isinstance(given, str) or not isinstance(model, Mapping):
         return {}
     decided = begun_keys(given, set_to.get("model.path", model.get("path")))
     return {"model": {**model, **{k: v for k, v in decided.items() if k in model}}}

@@ -199,10 +199,8 @@ def _derive(config: Config, traits: Traits) -> dict[str, str]:
     }
     if processes := describe_processes(config):
         rows["processes"] = processes
-    if begun := config.get("begin_from"):
-        is_start = config["reference_from"] == "start"
-        reference = "the reference too" if is_start else "the reference is the model without them"
-        rows["begins from"] = f"the weights of {begun}; {reference} (reference_from)"
+    if config.get("begin_from"):
+        rows["begins from"] = describe_beginning(config)
     evaluated = describe_evaluation(config, traits)
     rows["evaluated on"] = f"{evaluated}; {describe_draws(config, traits)}"
     if sets := describe_sets(config):
@@ -261,6 +259,17 @@ def describe_sample(config: Config, traits: Traits) -> str:
     if system := model.get("system_prompt"):
         parts.append(f"system prompt {shorten(system, SHOWN, placeholder='...')!r}")
     return ", ".join(parts)
+
+
+def describe_beginning(config: Config) -> str:
+    """The weights that a run begins from, what becomes of them, and the reference."""
+    begun = config["begin_from"]
+    if config.get("begin_as") == "merged":
+        merged = f"the adapters of {begun}, merged into the network (begin_as)"
+        return f"{merged}; the reference is that network"
+    is_start = config["reference_from"] == "start"
+    reference = "the reference too" if is_start else "the reference is the model without them"
+    return f"the weights of {begun}; {reference} (reference_from)"
 
 
 def describe_learning(config: Config) -> str:

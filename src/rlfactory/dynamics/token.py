@@ -1,6 +1,5 @@
 """Token sampling for language models: temperature, top-k, top-p, and log-probabilities."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -9,11 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from rlfactory.utils.text import typed_text
 from rlfactory.utils.types import Faults, NonNegativeInt, Positive, PositiveFraction, PositiveInt
 
 LogProbOf = Literal["full", "untempered"]
-_TYPED = {r"\n": "\n", r"\r": "\r", r"\t": "\t", r"\\": "\\"}
-"""What stands in a stop text for what can't be typed in a shell."""
 TILE = 512
 """Numbers that one product of matrices adds up."""
 
@@ -136,11 +134,6 @@ class Token:
             outside = before >= self.top_p * ordered.exp().sum(-1, keepdim=True)
             kept = kept.masked_fill(outside.scatter(-1, order, outside), -torch.inf)
         return kept if kept is log_probs else kept.log_softmax(-1)
-
-
-def typed_text(text: str) -> str:
-    r"""A stop text with `\n`, `\r`, `\t` and `\\` read as in Python's strings."""
-    return re.sub(r"\\[nrt\\]", lambda found: _TYPED[found[0]], text)
 
 
 def inverse_cdf(log_probs: Tensor, uniform: Tensor) -> Tensor:

@@ -180,6 +180,11 @@ class Model(ABC):
         The model can't be trained afterwards.
         """
 
+    def prompt_metrics(self, prompts: Sequence[str]) -> dict[str, float]:
+        """What is measured of an iteration's prompts. Nothing by default."""
+        del prompts
+        return {}
+
 
 class ImageModel(Model):
     """A diffusion or flow model from text to images or videos.
@@ -243,11 +248,6 @@ class ImageModel(Model):
         Does nothing by default.
         """
         del prompts
-
-    def prompt_metrics(self, prompts: Sequence[str]) -> dict[str, float]:
-        """What is measured of an iteration's prompts. Nothing by default."""
-        del prompts
-        return {}
 
     def prepare(self) -> None:
         """Encode the prompts of the run in advance, and free the text encoders.

@@ -11,6 +11,7 @@ from rlfactory.model.base import Resolution
 from rlfactory.model.flow_model import FlowModel
 from rlfactory.model.lora import ATTENTION_PROJECTIONS
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
+from rlfactory.model.pipelines.loading import decode_patches, encode_patches
 from rlfactory.model.precision import exact_inputs
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.types import Size
@@ -92,18 +93,10 @@ class Flux2Klein(FlowModel):
         return self.kept((*x.shape[-2:], sequence.shape[1], x.device), make)
 
     def _decode(self, latents: Tensor) -> Tensor:
-        vae = self.pipe.vae
-        mean, variance = (
-            buffer.view(1, -1, 1, 1) for buffer in (vae.bn.running_mean, vae.bn.running_var)
-        )
-        patches = latents * (variance + vae.config.batch_norm_eps).sqrt() + mean
-        unpacked = self.pipe._unpatchify_latents(patches.to(vae.dtype))
-        pixels: Tensor = vae.decode(unpacked, return_dict=False)[0]
-        return pixels
+        return decode_patches(self.pipe.vae, latents)
 
     def _latents_of(self, pixels: Tensor) -> Tensor:
-        latents: Tensor = self.pipe._encode_vae_image(pixels.to(self.pipe.vae.dtype), None)
-        return latents
+        return encode_patches(self.pipe.vae, pixels)
 
 
 def empirical_shift(tokens: int, steps: int) -> float:

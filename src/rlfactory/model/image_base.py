@@ -31,6 +31,7 @@ from rlfactory.model.pipelines.loading import (
     encode_scaled,
     load_pipeline,
 )
+from rlfactory.model.pipelines.modular import save_pipeline
 from rlfactory.model.pipelines.teacher_files import adapter_folder
 from rlfactory.model.pipelines.text_encoders import Read, open_pipeline, prompt_reader, report_cut
 from rlfactory.model.precision import Precision
@@ -330,7 +331,7 @@ class PipelineModel(ImageModel):
         if self.lora is not None:
             merge_adapters(self.network)
         with no_bars():
-            self.pipe.save_pretrained(folder, safe_serialization=True)
+            save_pipeline(self.pipe, folder)
 
     def pipeline_arguments(self) -> dict[str, object]:
         """`guidance_scale`, and `negative_prompt` if there is one."""

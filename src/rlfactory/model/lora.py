@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
+from rlfactory.model.merged_start import Start, stacked
 from rlfactory.model.pipelines.adapter_files import (
     ALL_LINEAR,
     ending,
@@ -63,6 +64,9 @@ class Lora:
     Raises:
         ModelError: a target matches no module, stacked experts or one that shares its weight with
             another, or an odd `rank` with `init="orthogonal"`.
+
+    Attributes:
+        start: adapters that were merged into `network`, which are exported with its own as one.
     """
 
     def __init__(
@@ -87,6 +91,7 @@ class Lora:
         if not isinstance(targets, str):
             _require_targets(network, targets)
         self.network = network
+        self.start: Start = {}
         self.config = LoraConfig(
             r=rank,
             lora_alpha=alpha,
@@ -165,11 +170,17 @@ class Lora:
         """
         own = None if values is None else dict(values)
         state = get_peft_model_state_dict(self.network, state_dict=own)
-        return {key: tensor.detach().cpu().contiguous() for key, tensor in state.items()}
+        state = {key: tensor.detach().cpu().contiguous() for key, tensor in state.items()}
+        scale = self.config.lora_alpha / self.config.r
+        return stacked(state, scale, self.start) if self.start else state
 
-    def metadata(self) -> dict[str, object]:
+    def metadata(self) -> dict[str, Any]:
         """PEFT's configuration as plain values: without it a loader assumes a wrong scale."""
         values = self.config.to_dict()
+        if self.start:
+            rank = self.config.r + len(next(iter(self.start.values()))[0])
+            layers = {n for n, m in self.network.named_modules() if isinstance(m, BaseTunerLayer)}
+            values |= {"r": rank, "lora_alpha": rank, "target_modules": layers | {*self.start}}
         return {k: sorted(v) if isinstance(v, set) else v for k, v in values.items()}
 
     def save_for_peft(self, folder: Path, values: Mapping[str, Tensor] | None = None) -> None:

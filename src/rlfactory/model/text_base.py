@@ -25,6 +25,7 @@ from rlfactory.dynamics.token import Token
 from rlfactory.model.base import Model
 from rlfactory.model.lm.logits import Work
 from rlfactory.rollout import Tokens
+from rlfactory.utils.errors import ModelError
 from rlfactory.utils.types import Media
 
 MAX_LOGITS = {"cpu": 2**25, "cuda": 2**28}
@@ -117,6 +118,16 @@ class TextModel(Model):
         Raises:
             ModelError: a prompt leaves no room, or the chat template does not write an answer.
         """
+
+    def thought_lengths(self, prompts: Sequence[str], texts: Sequence[str]) -> list[int]:
+        """Of given completions of prompts, not cut, the tokens up to the one that completes the
+        first `</think>`; 0 without one.
+
+        Raises:
+            ModelError: the model does not tell.
+        """
+        del prompts, texts
+        raise ModelError("algo.train_on=answer: this model tells no thoughts from answers")
 
     def as_given(self, prompt: str) -> str:
         """A prompt as the model reads it, what a template adds and special tokens included."""

@@ -2,6 +2,7 @@
 
 A run folder keeps a copy of each with its checksum. The copy is read where the original is gone, so
 that a run can be used on another machine; an original that is there is read even if it has changed.
+Of adapters that are merged into the model the copy alone is read, as all that is learned is on top.
 """
 
 import json
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypedDict
 
+from rlfactory.model.pipelines.adapter_files import find_adapters
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.checkpoint.checksums import checksum
 from rlfactory.run.folder import RunFolder
@@ -23,6 +25,8 @@ KINDS = (".txt", ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".gz", ".parquet"
 LARGEST = 64 * 2**20
 """Bytes of the largest file that is copied."""
 INDEX, MOVED = "index.json", "moved.json"
+MERGED = "merged_adapters"
+"""A folder of adapters that are merged into the model, with what says their scale."""
 
 Config = Mapping[str, Any]
 
@@ -48,6 +52,11 @@ def keep_inputs(folder: RunFolder, config: Config) -> None:
         index[key] = {"original": str(file), "copy": copy.name, "sha256": checksum(copy)}
     if index:
         write_text(folder.inputs / INDEX, json.dumps(index, indent=1) + "\n")
+    merged = config["begin_from"] if config.get("begin_as") == "merged" else None
+    if merged and (adapters := find_adapters(Path(merged).expanduser())) is not None:
+        (folder.inputs / MERGED).mkdir(parents=True)
+        for part in filter(Path.is_file, (adapters, adapters.with_name("adapter_config.json"))):
+            shutil.copyfile(part, folder.inputs / MERGED / part.name)
 
 
 def with_inputs(
@@ -61,6 +70,8 @@ def with_inputs(
         moved: paths by key that replace those of the configuration; besides those of `remember`.
     """
     config = with_values(config, {**_read(folder.inputs / MOVED, str), **(moved or {})})
+    for file in (folder.inputs / MERGED).glob("*.safetensors"):
+        config["begin_from"] = str(file.absolute())
     values, found = path_values(config), {}
     for key, entry in _read(folder.inputs / INDEX, _Entry).items():
         copy = folder.inputs / Path(entry["copy"]).name

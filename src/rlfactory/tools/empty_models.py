@@ -18,7 +18,8 @@ from rlfactory.model import image_base
 from rlfactory.model.lm import loading
 from rlfactory.model.pipelines.embedding_cache import LENGTHS
 from rlfactory.model.pipelines.loading import load_pipeline
-from rlfactory.model.pipelines.local_models import folder_of, read_json
+from rlfactory.model.pipelines.local_models import folder_of, index_of, read_json
+from rlfactory.model.pipelines.modular import is_modular, with_components
 from rlfactory.reward.base import Reward, Samples
 from rlfactory.rollout import Condition
 from rlfactory.tools.fake_tensors import with_fake_tensors
@@ -112,7 +113,7 @@ def _pipeline(kind: Any, path: str, fake: Fake, dtype: torch.dtype, trained: str
         UserError: it is neither here nor published.
     """
     if folder := folder_of(path):
-        index = read_json(folder / "model_index.json")
+        index = index_of(folder)
         configs = {name: (index[name], read_json(folder / name / "config.json")) for name in index}
         found = {name: (c[0], c[1], config) for name, (c, config) in configs.items() if config}
     else:
@@ -130,6 +131,8 @@ def _pipeline(kind: Any, path: str, fake: Fake, dtype: torch.dtype, trained: str
     networks["scheduler"] = getattr(diffusers, scheduler["class"].split(".")[1])(
         **scheduler["config"]
     )
+    if is_modular(kind):
+        return with_components(kind, networks)
     options = inspect.signature(kind.__init__).parameters
     left_out = {n: None for n, p in options.items() if n != "self" and p.default is p.empty}
     more = {"requires_safety_checker": False} if "requires_safety_checker" in options else {}

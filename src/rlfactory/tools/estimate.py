@@ -123,7 +123,8 @@ def _shrunk(config: Config) -> Config:
     fused = {"optimizer.fused": True} if config["optimizer"].get("fused", 0) is None else {}
     changes = {"prompts_per_iteration": prompts, "updates_per_iteration": 1, "epochs": 1}
     changed = with_values(config, {**changes, **(fused if on_gpu(config) else {})})
-    alone = {"hardware": HARDWARE, "engine": ENGINE, "prompt_cache": None}
+    # merged adapters have shapes of the network alone
+    alone = {"hardware": HARDWARE, "engine": ENGINE, "prompt_cache": None, "begin_as": "continued"}
     return {**changed, **{key: value for key, value in alone.items() if key in changed}}
 
 

@@ -90,6 +90,7 @@ def add_weight_sets(model: Any, config: Config, names: Sequence[str]) -> None:
     the run started from.
     """
     begun, is_kept = config.get("begin_from"), REFERENCE in model.weights
+    begun = None if config.get("begin_as") == "merged" else begun
     if begun and REFERENCE in names and not is_kept and config["reference_from"] == "start":
         load_initial_weights(Path(begun), model)
     for name in names:

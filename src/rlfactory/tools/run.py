@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rlfactory.config.frozen import read_frozen
 from rlfactory.config.live import LiveArguments
 from rlfactory.config.problems import PlanError, Problem
+from rlfactory.model.pipelines.local_models import PIPELINE_INDEX, pipeline_of
 from rlfactory.prompts.ops.chat import Message, as_prompt
 from rlfactory.prompts.ops.in_memory import with_prompts
 from rlfactory.report.sample_pairs import evaluated, main_score, samples_at
@@ -274,10 +275,14 @@ def _load_exported(path: Path) -> Any:
     from rlfactory.model.pipelines.hub import no_bars
 
     with no_bars():
-        if (path / "model_index.json").is_file():
-            from diffusers import DiffusionPipeline
+        if (kind := pipeline_of(path)) is not None:
+            import diffusers
 
-            return DiffusionPipeline.from_pretrained(path)
+            if (path / PIPELINE_INDEX).is_file():
+                return diffusers.DiffusionPipeline.from_pretrained(path)
+            from rlfactory.model.pipelines.modular import load_modular
+
+            return load_modular(getattr(diffusers, kind), path, {}, {})
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         return AutoModelForCausalLM.from_pretrained(path), AutoTokenizer.from_pretrained(path)

@@ -14,6 +14,7 @@ from rlfactory.algo.base import Algorithm
 from rlfactory.config.schema.targets import instantiate, locate
 from rlfactory.hardware.base import Hardware
 from rlfactory.model.ema import EMASchedule
+from rlfactory.model.merged_start import merge_start
 from rlfactory.model.pipelines.embedding_cache import PromptCache
 from rlfactory.model.pipelines.noise_levels import noise_levels
 from rlfactory.model.pipelines.scheduler_config import timestep_notes
@@ -30,6 +31,7 @@ from rlfactory.train.evaluation.build import build_prompt_sets, check_prompts, p
 from rlfactory.train.sampling.base import Advance
 from rlfactory.train.sampling.choose import build_sampler
 from rlfactory.train.scoring.build import build_rewards, build_scorer, reward_device
+from rlfactory.utils.errors import ModelError
 from rlfactory.utils.live_objects import is_reference, resolve
 
 Config = Mapping[str, Any]
@@ -151,11 +153,27 @@ def _build_model(config: Config, prompts: Prompts, hardware: Hardware) -> Any:
             prompt_cache=cache,
             has_critic=_needs_critic(config),
         )
+    merge_adapters_below(config, model)
     if model.process == "vp" and (pipe := getattr(model, "pipe", None)) is not None:
         for note in timestep_notes(pipe.scheduler.config, config["schedule"]):
             log.warning("%s", note)
     hardware.prepare(model)  # before the optimizer gets its parameters
     return model
+
+
+def merge_adapters_below(config: Config, model: Any) -> None:
+    """Merge the adapters that a run begins from into the model's network, if they are to be.
+
+    Before weights are sharded or copied. The model's own adapters, which are exported, know them.
+    """
+    if config.get("begin_as") != "merged":
+        return
+    if not isinstance(network := getattr(model, "network", None), torch.nn.Module):
+        kind = type(model).__name__
+        raise ModelError(f"begin_as=merged: {kind} has no `network` to merge adapters into")
+    start = merge_start(network, Path(config["begin_from"]), getattr(model, "pipeline", None))
+    if (lora := getattr(model, "lora", None)) is not None:
+        lora.start = start
 
 
 def _needs_critic(config: Config) -> bool:

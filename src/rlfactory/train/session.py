@@ -95,7 +95,7 @@ class Session:
         lines = rewind_run_folder(folder, self.hardware, resume)
         if resume is not None:
             self._restore(resume, lines)
-        elif config.get("begin_from") is not None:
+        elif config.get("begin_from") is not None and config["begin_as"] == "continued":
             load_initial_weights(
                 Path(config["begin_from"]), self.components.model, config["reference_from"]
             )

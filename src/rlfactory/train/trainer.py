@@ -202,8 +202,7 @@ class Trainer:
             local = replace(local, all_ranks=GlobalRollout(everyone))
         metrics = image_metrics(self._first_round(local), hardware)
         metrics |= reward_metrics(self._first_round(everyone)) | resampled
-        if isinstance(components.model, ImageModel):
-            metrics |= components.model.prompt_metrics(everyone.prompts)
+        metrics |= components.model.prompt_metrics(everyone.prompts)
         normalised = components.reward.normalise(everyone.rewards, everyone.groups)
         everyone = replace(everyone, rewards=normalised)
         everyone = drop_unscored(everyone, names, self.budget.max_failed)

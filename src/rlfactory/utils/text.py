@@ -1,7 +1,10 @@
-"""Text that somebody else wrote, as plain Markdown, and counts in words."""
+"""Text that somebody else wrote, as plain Markdown; counts in words; text typed in a shell."""
 
+import re
 from collections.abc import Iterable, Sequence
 
+TYPED = {r"\n": "\n", r"\r": "\r", r"\t": "\t", r"\\": "\\"}
+"""What stands in a typed text for what can't be typed in a shell."""
 MARKS = "\\|<*_`[]"
 
 
@@ -23,3 +26,8 @@ def table_lines(sides: str, heads: Sequence[str], rows: Iterable[Sequence[str]])
 def plural(number: int, thing: str) -> str:
     """`1 run`, `2 runs`."""
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def typed_text(text: str) -> str:
+    r"""A stop text with `\n`, `\r`, `\t` and `\\` read as in Python's strings."""
+    return re.sub(r"\\[nrt\\]", lambda found: TYPED[found[0]], text)

@@ -1,6 +1,7 @@
 """Rules on conversations."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -140,3 +141,43 @@ def test_a_response_leaves_room() -> None:
     assert key == "dynamics.length"
     assert "at most" in message
     assert told("model=tiny_gpt2", fix) == []
+
+
+@pytest.mark.parametrize("algo", ["ppo", "sft"])
+def test_a_long_prompt_is_told_before_a_run(algo: str) -> None:
+    long = "The film was " * (100 if algo == "ppo" else 200)
+    row = {"completion": " good"}
+    write({"prompt": "short", **row}, {"prompt": long, **row}, {"prompt": "other", **row})
+    words = (*WORDS, f"algo={algo}", "prompts_per_iteration=4", "updates_per_iteration=1")
+    words = (*words, "dynamics.length=48", "model.max_prompt_length=null")
+    ((key, message, fix),) = told(*words)
+    assert key == "model.long_prompts"
+    assert re.search(r"'The film was .*'\.\.\. has \d+ tokens", message)
+    assert told(*words, fix) == told(*words, "model.long_prompts=cut") == []
+    if algo == "sft":  # whole texts are cut
+        assert told(*words, "algo.train_on=text") == []
+    write({"prompt": "short", **row}, {"prompt": long[:100], **row}, {"prompt": "other", **row})
+    assert told(*words) == []
+    (found,) = told(*words, "model.max_prompt_length=8")
+    assert found[0] == "model.long_prompts"
+
+
+def test_a_stop_text_of_several_tokens_is_told_before_a_run() -> None:
+    words = ("model=tiny_gpt2", r"dynamics.stop=[.,\n\nThe]")
+    assert told(*words) == []
+    ((key, message, fix),) = told(*words, "dynamics.stop_match=token")
+    assert key == "dynamics.stop_match"
+    assert re.search(r"'\\n\\nThe' is \d tokens of ", message)
+    assert told(*words, fix) == []
+    assert told("model=tiny_gpt2", "dynamics.stop=[.]", "dynamics.stop_match=token") == []
+
+
+def test_an_answer_is_that_of_a_completion() -> None:
+    write(
+        {"prompt": "2 + 2 =", "completion": "<think>four</think> 4"},
+        {"prompt": "1 + 1 =", "completion": " 2"},
+    )
+    words = (*WORDS, "algo=sft", "algo.train_on=answer")
+    words = (*words, "prompts_per_iteration=2", "updates_per_iteration=1")
+    assert told(*words) == []
+    assert "algo.train_on" in {key for key, _, _ in told(*words, "algo.column=null")}

@@ -61,6 +61,13 @@ def added_token() -> str:
     return str(folder)
 
 
+def long_prompt() -> str:
+    """A file with a text of more tokens than `tiny_gpt2` has places for."""
+    file = Path(tempfile.mkdtemp()) / "long.txt"
+    file.write_text("a film " * 300)
+    return str(file)
+
+
 WHOLE = {"top_k": 0, "top_p": 1.0, "stop_after": 0, "temperature": 1.0, "log_prob_of": "full"}
 ENGINE: dict[str, Any] = {"engine": {"draws_by": "engine"}, "model": {"process": "tokens"}}
 TREE: dict[str, Any] = {"branch_at": "tree", "branches": 4, "tree": {"splits": [0, 2]}}
@@ -405,6 +412,25 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         {**WRITER, "dynamics": {"length": 5000}},
         {"model": {"media": "texts"}},
         "dynamics.length",
+    ),
+    (
+        checks.chats.require_room_for_prompts,
+        {
+            "model": {"path": "zoo:tiny_gpt2", "long_prompts": "refuse"},
+            "prompts": {"path": long_prompt()},
+            "dynamics": {"length": 8},
+        },
+        {"model": {"media": "texts"}, "prompts": {"prompt_files": ("path",)}},
+        "model.long_prompts",
+    ),
+    (
+        checks.chats.require_stop_tokens,
+        {
+            "model": {"path": "zoo:tiny_gpt2"},
+            "dynamics": {"stop": ["The end"], "stop_match": "token"},
+        },
+        {"model": {"media": "texts"}},
+        "dynamics.stop_match",
     ),
     (
         checks.chats.require_rows_of_tokens,

@@ -41,7 +41,7 @@ def test_what_autograd_keeps_is_what_was_counted_at_full_size(name: str) -> None
     words = [f"model={options.get(name, name)}", "recipe=none", "algo=nft", "micro_batch=1", *video]
     words += ["precision=bf16", "hardware.gpu=h100"]
     if name != "flux2_dev":  # the defaults of the adapters, with which the page was counted
-        guided = name in ("sd14", "sdxl", "qwen_image", "wan")
+        guided = name in ("sd14", "sdxl", "qwen_image", "flux3_klein", "wan")
         words.append(f"model.guidance={4.5 if guided else 1}")
     config = plan_from_words(*words).config
     need = images_need(config, traits_of(config))

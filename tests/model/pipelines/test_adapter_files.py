@@ -68,6 +68,42 @@ def test_what_can_not_be_read_is_said(tmp_path: Path) -> None:
         read_adapters(tmp_path / "broken.safetensors")
 
 
+TO_Q, TO_OUT = "down_blocks.0.attn1.to_q", "down_blocks.0.attn1.to_out.0"
+
+
+def kohya(path: Path, dtype: torch.dtype, alphas: tuple[float, float], of: str = "unet") -> Path:
+    """Two layers by kohya's names, the second as a convolution of one pixel."""
+    state = {}
+    for name, alpha, ones in zip((TO_Q, TO_OUT), alphas, ((), (1, 1)), strict=True):
+        key = f"lora_{of}_{name.replace('.', '_')}"
+        matrices = {
+            "lora_down.weight": torch.ones(2, 3, *ones),
+            "lora_up.weight": torch.ones(4, 2, *ones),
+            "alpha": torch.tensor(alpha),
+        }
+        state |= {f"{key}.{end}": value.to(dtype) for end, value in matrices.items()}
+    save_file(state, path)
+    return path
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+def test_kohyas_names_of_known_modules(dtype: torch.dtype, tmp_path: Path) -> None:
+    known = [TO_Q, TO_OUT, "conv_in"]
+    file = kohya(tmp_path / "a.safetensors", dtype, (6.0, 6.0))
+    found = read_adapters(file, "StableDiffusionPipeline", known)
+    assert (found.rank, found.alpha) == (2, 6.0)
+    assert found.modules == {TO_Q: (3, 4), TO_OUT: (3, 4)}
+    assert found.keys[f"{TO_Q}.lora_B.weight"] == (
+        "lora_unet_down_blocks_0_attn1_to_q.lora_up.weight"
+    )
+    with pytest.raises(AdapterFileError, match="load_lora_weights"):
+        read_adapters(file, "StableDiffusionPipeline", known[1:])
+    with pytest.raises(AdapterFileError, match=r"several alphas: \[3.0, 6.0\]"):
+        read_adapters(kohya(file, dtype, (6.0, 3.0)), "StableDiffusionPipeline", known)
+    with pytest.raises(AdapterFileError, match="adapts text encoders too .*lora_te_down"):
+        read_adapters(kohya(file, dtype, (6.0, 6.0), "te"), "StableDiffusionPipeline", known)
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_targets_adapt_the_modules_of_the_file_and_no_others(known: bool, tmp_path: Path) -> None:
     def targets(modules: list[str], network: list[str]) -> list[str]:

@@ -288,7 +288,7 @@ def test_the_network_makes_room_while_prompts_are_encoded_in_advance() -> None:
 
 
 FAMILIES = ("tiny_sd", "tiny_sd3", "tiny_flux", "sdxl", "flux_kontext", "qwen_image", "z_image")
-MORE = ("flux2_klein", "flux2_dev", "sana", "wan")
+MORE = ("flux2_klein", "flux2_dev", "flux3_klein", "sana", "wan")
 
 
 def are_equal(model: Any, texts: Sequence[str]) -> bool:

@@ -7,12 +7,16 @@ from typing import Any
 import pytest
 import torch
 from diffusers import FluxPipeline, StableDiffusion3Pipeline, StableDiffusionPipeline
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from rlfactory.model.lora import Lora
+from rlfactory.config.overrides import plan_from_words
+from rlfactory.model.lora import Lora, merge_adapters
+from rlfactory.model.merged_start import merge_start
 from rlfactory.model.pipelines.local_models import zoo_path
+from rlfactory.run.checkpoint.load import load_initial_weights
 from rlfactory.tools.export.lora_file import Style, write_lora_file
+from rlfactory.train.build import instantiate_group
 from rlfactory.utils.errors import ModelError
 
 RANK, ALPHA = 2, 6.0
@@ -80,6 +84,37 @@ def test_the_file_draws_the_same_picture(name: str, style: Style, tmp_path: Path
     expected = picture(ours)
     assert (expected - plain).abs().max() > 0.05
     torch.testing.assert_close(picture(theirs), expected, rtol=0, atol=1e-4)
+
+
+def test_a_run_begins_from_kohyas_file(tmp_path: Path) -> None:
+    """The plan reads its targets, rank and alpha; the run its values, by the names of modules."""
+    file = tmp_path / "a.safetensors"
+    lora = adapted(pipeline("tiny_sd").unet, TARGETS["tiny_sd"])
+    write(file, lora, "kohya", "StableDiffusionPipeline")
+    words = ("model=tiny_sd", "hardware=cpu", f"begin_from={file}")
+    model = instantiate_group(plan_from_words(*words).config, "model", device=torch.device("cpu"))
+    assert (model.lora.config.r, model.lora.config.lora_alpha) == (RANK, ALPHA)
+    load_initial_weights(file, model)
+    expected = lora.state_dict()
+    assert {*model.lora.state_dict()} == {*expected}
+    for key, value in model.lora.state_dict().items():
+        assert torch.equal(value, expected[key]), key
+    merged = pipeline("tiny_sd").unet
+    merge_start(merged, file, "StableDiffusionPipeline")
+    merge_adapters(lora.network)
+    for key, value in lora.network.state_dict().items():
+        torch.testing.assert_close(merged.state_dict()[key], value)
+
+
+def test_of_other_names_the_plan_says_what_converts_them(
+    tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    file = tmp_path / "a.safetensors"
+    for key in ("lora_unet_input_blocks_1_1_proj_in.lora_down.weight", "diffusion_model.x.lora_A"):
+        save_file({key: torch.zeros(2, 4)}, file)
+        said = refused("check", "model=tiny_sd", f"begin_from={file}")
+        assert said.count("error:") == 1
+        assert "pipe.load_lora_weights" in said
 
 
 def flux_layer(state: dict[str, Tensor], layer: str, out: int, width: int = 3072) -> None:

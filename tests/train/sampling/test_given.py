@@ -81,5 +81,54 @@ def test_all_rows_are_checked_before_a_run(model: CausalLM) -> None:
     given(model, SFT().completion).of_policy.check_rows(rows)
 
 
+THOUGHT = [
+    Prompt("2 + 2 =", {"completion": "<think>four?</think> 4"}),
+    Prompt("Hello, 9 - 4 =", {"completion": " 5"}),
+    Prompt("x", {"completion": "a</think>b</think>c"}),
+]
+
+
+def answers(model: CausalLM, algo: SFT, length: int | None = None) -> GivenSampler:
+    options = {"dynamics": Token(length=6), "batch": 2, "advance": lambda count: None}
+    options["answers_alone"] = algo.learns_answers_alone
+    return GivenSampler(model, completion=algo.completion, length=length, **options)
+
+
+def test_thoughts_are_given_and_not_learned(model: CausalLM) -> None:
+    groups = torch.arange(3)
+    whole, alone = (
+        require(
+            answers(model, SFT(train_on=kind)).rollout(THOUGHT, groups, seed=0, iteration=0).tokens,
+            "tokens",
+        )
+        for kind in ("completion", "answer")
+    )
+    learned = [" 4", " 5", "b</think>c"]
+    assert model.texts(alone) == learned
+    given = ["2 + 2 =<think>four?</think>", "Hello, 9 - 4 =", "xa</think>"]
+    for row, text in enumerate(given):
+        ids = alone.prompt[row][alone.prompt_mask[row]]
+        assert model.tokenizer.decode(ids, skip_special_tokens=True) == text
+        # the network reads the same tokens
+        both = [
+            torch.cat([t.prompt[row][t.prompt_mask[row]], t.response[row][t.mask[row]]])
+            for t in (whole, alone)
+        ]
+        assert torch.equal(*both)
+    assert alone.ended.tolist() == whole.ended.tolist()
+    # left and right padding are as everywhere
+    assert alone.prompt_mask.long().diff(dim=1).min() >= 0
+    assert alone.mask.long().diff(dim=1).max() <= 0
+
+
+def test_thoughts_without_an_answer_are_an_error(model: CausalLM) -> None:
+    algo = SFT(train_on="answer")
+    rows = GivenRows([*THOUGHT])
+    answers(model, algo).check_rows(rows)
+    with pytest.raises(PromptError, match=r"'2 \+ 2 =': of its completion's 8 tokens"):
+        answers(model, algo, 8).check_rows(rows)
+    answers(model, SFT(), 8).check_rows(rows)
+
+
 class GivenRows(PromptList):
     metadata = None

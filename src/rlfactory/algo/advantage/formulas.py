@@ -52,6 +52,7 @@ def group_sum(values: Tensor, member: Tensor, count: int) -> Tensor:
 
 Scope = Literal["group", "global"]
 StdScope = Literal["group", "global", "none"]
+Divisor = Literal["group", "global", "none", "mean"]
 EpsAs = Literal["added", "floor"]
 ClipKind = Literal["hard", "soft"]
 
@@ -61,7 +62,7 @@ def group_advantages(
     groups: Tensor,
     *,
     mean: Scope = "group",
-    std: StdScope = "group",
+    std: Divisor = "group",
     unbiased: bool = False,
     eps: float = 1e-4,
     eps_as: EpsAs = "added",
@@ -70,13 +71,16 @@ def group_advantages(
 
     Published settings: Flow-GRPO and DiffusionNFT use the population std of either scope and add
     1e-4; DanceGRPO the unbiased std of the group and adds 1e-8; Flow-Factory the population std and
-    a floor of 1e-6; V-GRPO the unbiased std and a floor of 1e-6.
+    a floor of 1e-6; V-GRPO the unbiased std and a floor of 1e-6. MaxRL (arXiv 2602.02710) has the
+    group's mean for the std, of scores of 0 and 1: an order of the gradient of log p for each
+    sample, and 0 where all fail.
 
     Args:
         rewards: `[B]`.
         groups: `[B]`.
         mean: Whether to subtract the mean of the group or of the batch.
-        std: Whether to divide by the std of the group, of the batch, or not at all.
+        std: Whether to divide by the std of the group, of the batch, or not at all; or by the
+            `mean` of the group.
         unbiased: Whether the variance is divided by n - 1 instead of n.
         eps: Keeps the denominator above zero.
         eps_as: Whether `eps` is added to the std or is its lower bound.
@@ -88,7 +92,10 @@ def group_advantages(
     centred = rewards - group_mean(rewards, groups if mean == "group" else batch)
     if std == "none":
         return centred
-    scale = group_std(rewards, groups if std == "group" else batch, unbiased=unbiased)
+    if std == "mean":
+        scale = group_mean(rewards, groups)
+    else:
+        scale = group_std(rewards, groups if std == "group" else batch, unbiased=unbiased)
     return centred / (scale + eps if eps_as == "added" else scale.clamp(min=eps))
 
 

@@ -37,6 +37,18 @@ def clipped_surrogate(
     return losses, ratio
 
 
+def moves_away(log_ratio: Tensor, advantage: Tensor) -> Tensor:
+    """Whether the gradient moves the policy further from the old one, `[N]` bool.
+
+    That is where a good step is likelier than it was, or a bad one less likely.
+
+    Args:
+        log_ratio: log p - log p_old, `[N]`.
+        advantage: `[N]`.
+    """
+    return advantage * log_ratio > 0
+
+
 def ratio_metrics(
     ratio: Tensor, clip_range: float | None, clip_high: float | None = None
 ) -> dict[str, Tensor]:

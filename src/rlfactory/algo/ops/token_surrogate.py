@@ -5,15 +5,20 @@ M is the number of real tokens of a micro-batch, B the number of responses.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from rlfactory.algo.ops.surrogate import clipped_surrogate
+from rlfactory.algo.ops.divergence_mask import (
+    Divergence,
+    binary_divergence,
+    exceeds_prefix_budget,
+)
+from rlfactory.algo.ops.surrogate import clipped_surrogate, moves_away
 from rlfactory.rollout import Tokens
 
-Surrogate = Literal["clip", "cispo", "sapo"]
+Surrogate = Literal["clip", "cispo", "sapo", "gmpo", "vespo", "dppo", "cppo", "drpo", "spo"]
 RatioLevel = Literal["token", "sequence", "sequence_token", "product"]
 Aggregation = Literal["token", "sequence", "constant", "sum"]
 
@@ -45,6 +50,16 @@ def level_log_ratio(log_ratio: Tensor, tokens: Tokens, level: RatioLevel) -> Ten
     return of_response
 
 
+class TokenLosses(NamedTuple):
+    """The losses `[M]`, the log-ratios `[M]` that they are of, and which tokens are `outside` the
+    trust region, `[M]` bool; None: those whose ratio is outside the clips.
+    """
+
+    losses: Tensor
+    log_ratio: Tensor
+    outside: Tensor | None = None
+
+
 @dataclass(frozen=True)
 class TokenSurrogate:
     """The loss of a token, with r its ratio, A its advantage and sg a stopped gradient:
@@ -52,6 +67,17 @@ class TokenSurrogate:
         clip   max(-A r, -A clip(r, 1 - c, 1 + h)), where A < 0 at most -A d
         cispo  -sg(clip(r, 1 - c, 1 + h)) A log p                  (MiniMax-M1, arXiv 2506.13585)
         sapo   -A 4 / tau sigmoid(tau (r - 1)), tau by the sign of A       (SAPO, arXiv 2511.20347)
+        gmpo   -A r, log r of a token before its mean at most h where A > 0, else at least -c
+                                                                           (GMPO, arXiv 2507.20673)
+        vespo  -sg(exp(lambda + k log r - lambda r)) A log p, k and lambda by the sign of A
+                                                                          (VESPO, arXiv 2602.10693)
+        dppo   -A r, or 0 where D exceeds the limit and the token moves away
+                                                                           (DPPO, arXiv 2602.04879)
+        cppo   the same with limits along the response                     (CPPO, arXiv 2606.10968)
+        drpo   -A r + |A| q (r - 1)^2 / (2 c), q the old probability       (DRPO, arXiv 2606.09821)
+        spo    -A r + |A| (r - 1)^2 / (2 c)                                 (SPO, arXiv 2401.16025)
+
+    D is a `binary_divergence`; its limit is h where A > 0, else c.
 
     Attributes:
         kind: The row of the table.
@@ -61,6 +87,12 @@ class TokenSurrogate:
         dual_clip: d; None: no bound.
         soft_positive: tau where A > 0.
         soft_negative: tau elsewhere.
+        power: k where A >= 0, and elsewhere.
+        decay: lambda where A >= 0, and elsewhere.
+        divergence: Which D.
+        ratio_cap: C: `dppo` and `cppo` have -sg(min(r, C)) A log p for -A r; None: as they are.
+        last_weight: The weight of D of a response's last token, see `exceeds_prefix_budget`.
+        prefix_budget: What a token adds to the limit of the sum of D.
     """
 
     kind: Surrogate = "clip"
@@ -70,35 +102,87 @@ class TokenSurrogate:
     dual_clip: float | None = None
     soft_positive: float = 1.0
     soft_negative: float = 1.05
+    power: tuple[float, float] = (2.0, 3.0)
+    decay: tuple[float, float] = (3.0, 2.0)
+    divergence: Divergence = "tv"
+    ratio_cap: float | None = None
+    last_weight: float = 0.8
+    prefix_budget: float = 0.02
 
     def losses(
-        self, log_prob: Tensor, log_ratio: Tensor, advantage: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """The losses and ratios of tokens.
+        self, log_prob: Tensor, log_ratio: Tensor, advantage: Tensor, tokens: Tokens
+    ) -> TokenLosses:
+        """The losses of tokens.
 
         Args:
             log_prob: log p, `[M]` with gradient.
-            log_ratio: log r by `level_log_ratio`, `[M]` with gradient.
+            log_ratio: log p - log p_old of each token, `[M]` with gradient.
             advantage: A, `[M]`.
-
-        Returns:
-            The losses `[M]` and the ratios r `[M]`.
+            tokens: The responses.
         """
+        low, high = self.clip_range, self._high
+        if self.kind == "gmpo":
+            least = torch.where(advantage > 0, -torch.inf, -low)
+            most = torch.where(advantage > 0, high, torch.inf)
+            outside = (log_ratio < least) | (log_ratio > most)
+            log_ratio = level_log_ratio(log_ratio.clamp(least, most), tokens, self.level)
+            return TokenLosses(-advantage * log_ratio.exp(), log_ratio, outside)
+        log_ratio = level_log_ratio(log_ratio, tokens, self.level)
         if self.kind == "clip":
-            return clipped_surrogate(
-                log_ratio,
-                advantage,
-                self.clip_range,
-                clip_high=self.clip_high,
-                dual_clip=self.dual_clip,
+            losses, _ = clipped_surrogate(
+                log_ratio, advantage, low, clip_high=self.clip_high, dual_clip=self.dual_clip
             )
+            return TokenLosses(losses, log_ratio)
         ratio = log_ratio.exp()
-        if self.kind == "cispo":
-            high = self.clip_range if self.clip_high is None else self.clip_high
-            weight = ratio.detach().clamp(1 - self.clip_range, 1 + high)
-            return -weight * advantage * log_prob, ratio
-        tau = torch.where(advantage > 0, self.soft_positive, self.soft_negative)
-        return -advantage * torch.sigmoid(tau * (ratio - 1)) * 4 / tau, ratio
+        match self.kind:
+            case "cispo":
+                weight = ratio.detach().clamp(1 - low, 1 + high)
+                return TokenLosses(-weight * advantage * log_prob, log_ratio)
+            case "sapo":
+                tau = torch.where(advantage > 0, self.soft_positive, self.soft_negative)
+                losses = -advantage * torch.sigmoid(tau * (ratio - 1)) * 4 / tau
+                return TokenLosses(losses, log_ratio)
+            case "vespo":
+                weight = self._gamma_weight(log_ratio.detach(), advantage)
+                nowhere = torch.zeros_like(advantage, dtype=torch.bool)
+                return TokenLosses(-weight * advantage * log_prob, log_ratio, nowhere)
+            case "dppo" | "cppo":
+                outside = self._leaves(log_prob.detach(), log_ratio.detach(), advantage, tokens)
+                if self.ratio_cap is not None:
+                    ratio = ratio.detach().clamp(max=self.ratio_cap) * log_prob
+                return TokenLosses((-advantage * ratio).masked_fill(outside, 0), log_ratio, outside)
+        change = ratio - 1
+        penalty = advantage.abs() * change.square() / (2 * low)
+        if self.kind == "drpo":  # a penalty of the probability: its slope is |p - q| / c
+            old = (log_prob - log_ratio).detach().exp()
+            penalty, change = penalty * old, change * old
+        outside = change.detach().abs() > low
+        return TokenLosses(-advantage * ratio + penalty, log_ratio, outside)
+
+    @property
+    def _high(self) -> float:
+        return self.clip_range if self.clip_high is None else self.clip_high
+
+    def _gamma_weight(self, log_ratio: Tensor, advantage: Tensor) -> Tensor:
+        """`r^k e^(lambda (1 - r))`: 1 at r = 1, and 0 far from it on either side."""
+        power = torch.where(advantage >= 0, *self.power)
+        decay = torch.where(advantage >= 0, *self.decay)
+        log_ratio = log_ratio.clamp(-20, 20)  # of whole responses: exp may overflow
+        return torch.exp(decay + power * log_ratio - decay * log_ratio.exp())
+
+    def _leaves(
+        self, log_prob: Tensor, log_ratio: Tensor, advantage: Tensor, tokens: Tokens
+    ) -> Tensor:
+        """Whether a token is beyond its limit and moves further from the old policy, `[M]`."""
+        divergence = binary_divergence(log_prob, log_prob - log_ratio, self.divergence)
+        limit = torch.where(advantage > 0, self._high, self.clip_range)
+        beyond = divergence > limit
+        if self.kind == "cppo":
+            weight, budget = self.last_weight, self.prefix_budget
+            beyond = exceeds_prefix_budget(
+                divergence, limit, tokens, last_weight=weight, budget=budget
+            )
+        return beyond & moves_away(log_ratio, advantage)
 
 
 def token_weights(

@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,9 @@ from rlfactory.config.problems import Problem
 from rlfactory.config.prompt_data import nearest_file
 from rlfactory.model.pipelines.local_models import folder_of, read_json
 from rlfactory.prompts.ops.chat import ChatText
+from rlfactory.utils.text import typed_text
 
+TOKENIZER = "tokenizer.json"
 OPTIONS = ("auto", "plain", "none")
 """What `model.chat_template` may be beside a file."""
 
@@ -80,11 +82,57 @@ def require_room(config: Config, traits: Traits) -> Iterator[Problem]:
     folder, length = folder_of(config["model"].get("path")), config["dynamics"].get("length")
     if folder is None or traits["model"].get("media") != "texts" or not isinstance(length, int):
         return
-    own = read_json(folder / "config.json")
-    context = own.get("max_position_embeddings", own.get("n_positions"))
-    if isinstance(context, int) and length >= context:
+    context = _context(folder)
+    if context is not None and length >= context:
         message = f"is {length}, and prompt and response have at most {context} tokens together"
         yield Problem("dynamics.length", message, f"dynamics.length={max(1, context // 2)}")
+
+
+def require_room_for_prompts(config: Config, traits: Traits) -> Iterator[Problem]:
+    """No text of the first rows is longer than the model leaves room for, where that is an error.
+
+    What a template or a begin of text adds is not counted: the run counts it.
+    """
+    model, head = config["model"], known_rows(config, traits)
+    folder = folder_of(model.get("path")) if traits["model"].get("media") == "texts" else None
+    if folder is None or head is None or model.get("long_prompts") != "refuse":
+        return
+    context, algo = _context(folder), config["algo"]
+    if algo.get("column", "") is None or algo.get("train_on") == "text":
+        return  # prompts are not read by themselves
+    given = traits["algo"].get("samples_from") == "data"
+    length = 1 if given else config["dynamics"].get("length")
+    if context is None or not isinstance(length, int) or not (folder / TOKENIZER).is_file():
+        return
+    room = min(context - length, model.get("max_prompt_length") or context)
+    column = str(config["prompts"].get("column", "prompt"))
+    prompts = [text for row in head.rows if type(text := row.get(column)) is str]
+    # a token has a byte at least
+    if not (long := [text for text in prompts if len(text.encode()) > room]):
+        return
+    counts = [len(ids) for ids in _token_ids(folder, long)]
+    if (most := max(counts)) > room:
+        text = long[counts.index(most)]
+        message = (
+            f"is refuse, and {text[:40]!r}... has {most} tokens, where {length} for what follows"
+            f" leave {max(0, room)} for a prompt; allowed are drop and cut"
+        )
+        yield Problem("model.long_prompts", message, "model.long_prompts=drop")
+
+
+def _context(folder: Path) -> int | None:
+    own = read_json(folder / "config.json")
+    context = own.get("max_position_embeddings", own.get("n_positions"))
+    return context if isinstance(context, int) else None
+
+
+def _token_ids(folder: Path, texts: Sequence[str]) -> list[list[int]]:
+    from tokenizers import Tokenizer  # milliseconds, which other plans need not wait
+
+    tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return [found.ids for found in tokenizer.encode_batch(list(texts), add_special_tokens=False)]
 
 
 def template_notes(config: Config, traits: Traits) -> Iterator[str]:
@@ -138,7 +186,7 @@ def require_rows_of_tokens(config: Config, traits: Traits) -> Iterator[Problem]:
     column = str(config["prompts"].get("column", "prompt"))
     prompts = [str(row.get(column)) for row in (() if head is None else head.rows)]
     system = config["model"].get("system_prompt") or ""
-    for token in _added_tokens(folder / "tokenizer.json"):
+    for token in _added_tokens(folder / TOKENIZER):
         for key, texts in (("prompts", prompts), ("model.system_prompt", [system])):
             if token["id"] >= rows and any(token["content"] in text for text in texts):
                 message = (
@@ -158,6 +206,20 @@ def _added_tokens(path: Path) -> list[dict[str, Any]]:
     except (OSError, ValueError):
         return []
     return found
+
+
+def require_stop_tokens(config: Config, traits: Traits) -> Iterator[Problem]:
+    """With `dynamics.stop_match=token` each stop text is one token."""
+    dynamics, path = config["dynamics"], config["model"].get("path")
+    folder = folder_of(path) if dynamics.get("stop_match") == "token" else None
+    if folder is None or not dynamics.get("stop") or not os.path.isfile(folder / TOKENIZER):
+        return
+    texts = [*map(typed_text, dynamics["stop"])]
+    for text, ids in zip(texts, _token_ids(folder, texts), strict=True):
+        if len(ids) != 1:
+            message = f"is token, and {text!r} is {len(ids)} tokens of {path}; text takes any"
+            yield Problem("dynamics.stop_match", message, "dynamics.stop_match=text")
+            return
 
 
 def stop_notes(config: Config) -> Iterator[str]:

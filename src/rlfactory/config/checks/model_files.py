@@ -8,6 +8,7 @@ from typing import Any
 from rlfactory.config.checks.base import Config, Traits
 from rlfactory.config.memory.model_parts import published_part, published_pipeline
 from rlfactory.config.named_models import (
+    begun_as,
     begun_keys,
     is_hub_id,
     matrices,
@@ -24,14 +25,16 @@ from rlfactory.model.pipelines.adapter_files import (
     find_adapters,
     in_files,
     read_adapters,
+    shared_weight,
 )
 from rlfactory.model.pipelines.families import NO_FAMILY
 from rlfactory.model.pipelines.local_models import (
     LANGUAGE_OPTION,
     MODEL_INDEX,
     OPTIONS,
-    PIPELINE_INDEX,
+    PIPELINE_INDEXES,
     folder_of,
+    index_of,
     nearest_sizes,
     pipeline_of,
     read_json,
@@ -47,13 +50,18 @@ from rlfactory.model.pipelines.scheduler_config import (
 from rlfactory.model.pipelines.shipped import PACKAGED, packaged_folder
 from rlfactory.utils.live_objects import is_reference
 
+OUTPUT, EMBEDDINGS = "lm_head", ("wte", "embed_tokens")
+"""Names of a language model's output projection, which files of tied weights lack, and of its
+embedding.
+"""
+
 
 def require_model_folders(config: Config, traits: Traits) -> Iterator[Problem]:
     """`model.path` and `model.value_path` lead to models of the chosen kind."""
     writes = traits["model"].get("media") == "texts"
-    index = MODEL_INDEX if writes else PIPELINE_INDEX
+    indexes = (MODEL_INDEX,) if writes else PIPELINE_INDEXES
     shipped = Path(__file__).parents[2] / "model" / "zoo" / "weights"
-    folders = sorted(p.parent for p in shipped.glob(f"*/{index}"))
+    folders = sorted(p.parent for p in shipped.glob(f"*/{indexes[0]}"))
     names = [*(PACKAGED if writes else ()), *(folder.name for folder in folders)]
     pipeline = traits["model"].get("pipeline")
     for key in ("path", "value_path"):
@@ -70,7 +78,7 @@ def require_model_folders(config: Config, traits: Traits) -> Iterator[Problem]:
             yield Problem("model.path", f"{path} {why}")
         elif pipeline is not None and os.path.isfile(Path(path).expanduser()):
             yield Problem("model.path", _single_file(path, pipeline))
-        elif wrong := _model_fault(path, index, names):
+        elif wrong := _model_fault(path, indexes, names):
             # a model of the hub that is not downloaded is asked for on purpose
             fix = "" if is_hub_id(path) else _shipped(folders, pipeline)
             fix = "model.value_path=null" if key == "value_path" else fix
@@ -116,11 +124,11 @@ def _family_fault(path: str, traits: Traits) -> tuple[str, str] | None:
     return f"{path} is a {kind}, not a {wanted or 'language model'}{known}", remedy
 
 
-def _model_fault(path: str, index: str, shipped: list[str]) -> str | None:
+def _model_fault(path: str, indexes: Sequence[str], shipped: list[str]) -> str | None:
     folder = Path(path).expanduser()
     if path.startswith("zoo:"):
         name = path.removeprefix("zoo:")
-        if name in PACKAGED and index == MODEL_INDEX:
+        if name in PACKAGED and MODEL_INDEX in indexes:
             try:
                 packaged_folder(name)
             except (ValueError, OSError) as error:
@@ -128,7 +136,8 @@ def _model_fault(path: str, index: str, shipped: list[str]) -> str | None:
             return None
         return None if name in shipped else f"does not ship; these do: {', '.join(shipped)}"
     if os.path.isdir(folder):
-        return None if os.path.isfile(folder / index) else f"holds no {index}, so it is no model"
+        is_model = any(os.path.isfile(folder / index) for index in indexes)
+        return None if is_model else f"holds no {indexes[0]}, so it is no model"
     if not is_hub_id(path):
         return "does not exist; allowed are a folder, zoo:NAME or a hub id OWNER/NAME"
     return offline_fault(path)
@@ -198,7 +207,7 @@ def require_one_transformer(config: Config, traits: Traits) -> Iterator[Problem]
     folder = folder_of(config["model"].get("path"))
     if folder is None or traits["model"].get("process") != "flow":
         return
-    if (read_json(folder / PIPELINE_INDEX).get("transformer_2") or [None])[0] is not None:
+    if (index_of(folder).get("transformer_2") or [None])[0] is not None:
         path = config["model"]["path"]
         message = (
             f"{path} has a transformer for high and one for low noise; allowed are models of one"
@@ -267,23 +276,43 @@ def require_compatible_run(config: Config, traits: Traits) -> Iterator[Problem]:
     of the network; the model is fine-tuned as they were.
     """
     given, model = config.get("begin_from"), config["model"]
+    merges = config.get("begin_as") == "merged"
     if given is None:
+        if merges:
+            message = "is merged, and begin_from names no adapters"
+            yield Problem("begin_as", message, "begin_as=continued")
         return
     run = Path(given).expanduser()
     former = model_of(run)
     if former is None and (file := find_adapters(run)) is not None:
         fault = _adapter_fault(file, model, traits["model"].get("pipeline"))
-    elif former is None and any((run / name).is_file() for name in (MODEL_INDEX, PIPELINE_INDEX)):
+    elif former is None and any(
+        (run / name).is_file() for name in (MODEL_INDEX, *PIPELINE_INDEXES)
+    ):
         fault = f"is a whole model, and no run or adapters; type model.path={given} in its place"
     elif former is None:
         fault = "is no run folder, which has a config.yaml, and holds no LoRA adapters"
-    elif not any((run / "checkpoints").glob("step_*")):
+    elif not (steps := sorted((run / "checkpoints").glob("step_*"))):
         yield Problem("begin_from", f"{given} holds no checkpoint yet", f"rlfactory resume {given}")
+        return
+    elif former.get("finetune") == "lora" and (merges or begun_as(run) == "merged"):
+        which = "is to be merged" if merges else "has others merged below its own"
+        message = f"{given} {which}; its adapters, all in one file, lie in its checkpoints"
+        yield Problem("begin_from", message, f"begin_from={steps[-1]}")
+        return
+    elif merges:
+        message = f"is merged, and {given} trained all weights, which this run begins with as such"
+        yield Problem("begin_as", message, "begin_as=continued")
         return
     else:
         fault = incompatible_model(former, model)
     if fault:
         yield Problem("begin_from", f"{given} {fault}")
+        return
+    if merges:
+        if config["reference_from"] == "base":
+            message = "is base, and merged adapters are part of the network that adapters are on"
+            yield Problem("reference_from", message, "reference_from=start")
         return
     for key, value in begun_keys(given, model.get("path")).items():
         own = model.get(key, value)
@@ -295,13 +324,17 @@ def require_compatible_run(config: Config, traits: Traits) -> Iterator[Problem]:
 
 def _adapter_fault(file: Path, model: Mapping[str, Any], pipeline: str | None) -> str | None:
     """Why the adapters of a file are none of the network, as far as its files say."""
+    path, known = model.get("path"), matrices(model.get("path"))
     try:
-        adapters = read_adapters(file, pipeline)
+        adapters = read_adapters(file, pipeline, known)
     except AdapterFileError as error:
         return str(error).removeprefix(f"{file} ")
-    path, known = model.get("path"), matrices(model.get("path"))
+    is_tied = pipeline is None and OUTPUT not in known
     for name, widths in adapters.modules.items() if known else ():
         shape = known.get(in_files(name, known))
+        if is_tied and name.rpartition(".")[2] in (OUTPUT, *EMBEDDINGS):
+            other = "the embedding" if name == OUTPUT else "the output projection"
+            return f"adapts two modules by one matrix: {shared_weight(name, other)}"
         if shape is None and (first := min(adapters.keys.values())).startswith("diffusion_model."):
             return conversion(file, first, pipeline)
         if shape is None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from rlfactory.config.schema.static_names import module_file
 from rlfactory.model.pipelines.adapter_files import count_targets
-from rlfactory.model.pipelines.local_models import folder_of, read_header
+from rlfactory.model.pipelines.local_models import folder_of, index_of, read_header
 from rlfactory.utils.live_objects import is_reference, resolve
 from rlfactory.utils.types import LoraTargets
 
@@ -190,10 +190,9 @@ def parts_of(path: str) -> Mapping[str, Part] | None:
 
 @lru_cache(maxsize=64)  # a plan asks several times
 def _folder_parts(folder: Path) -> Mapping[str, Part]:
-    if not (folder / "model_index.json").is_file():
+    if not (index := index_of(folder)):
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         return {LANGUAGE_MODEL: _language_part(config, count_parameters(folder))}
-    index = json.loads((folder / "model_index.json").read_text(encoding="utf-8"))
     parts = {}
     for name in index:
         file = folder / name / "config.json"

@@ -51,7 +51,8 @@ def data_sets(sources: Any, made: Translation) -> None:
 def prompts_of_folder(place: Any, made: Translation, folder: Path = Path()) -> None:
     """A folder of prompts `train.txt` or `train.jsonl`, by its name or its files."""
     name = str(place).rstrip("/").rpartition("/")[2].lower()
-    known = {"pickscore": "pick_a_pic", "ocr": "signs", "geneval": "geneval"}
+    known = {"pickscore": "pick_a_pic", "ocr": "signs"}
+    known |= {"geneval": "geneval", "geneval2": "geneval2"}
     if name in known:
         made.type(f"prompts={known[name]}")
         return

@@ -174,6 +174,7 @@ class RootConfig:
     distilled_to: PositiveInt | Literal["auto"] | None
     prompt_cache: str | None
     begin_from: str | None
+    begin_as: Literal["continued", "merged"]
     reference_from: Literal["start", "base"]
     run_dir: str | None
     trust: list[str]

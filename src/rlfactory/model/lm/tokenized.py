@@ -11,6 +11,7 @@ from rlfactory.dynamics.token import Token
 from rlfactory.model.lm.prompt_format import PromptFormat
 from rlfactory.model.lm.stop_texts import StopTexts
 from rlfactory.model.text_base import TextModel
+from rlfactory.prompts.ops.chat import THOUGHTS_END
 from rlfactory.rollout import Tokens
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.pytree import to_device
@@ -57,6 +58,7 @@ class TokenizedModel(TextModel):
         self.max_prompt_length, self.long_prompts = max_prompt_length, long_prompts
         self._end_ids = sorted(end_ids)
         self._room: int | None = None
+        self._left_out: set[str] = set()
         self._stop_texts: dict[tuple[str, ...], StopTexts] = {}
         self.set_vocabulary(vocabulary, device)
 
@@ -81,6 +83,7 @@ class TokenizedModel(TextModel):
         long = [prompt for prompt, row in rows.items() if len(row) > room]
         chats = [prompt for prompt in long if self.prompts.messages(prompt) is not None]
         if not long or self.long_prompts == "drop":
+            self._left_out |= {*long}
             return frozenset(long)
         if self._room is not None and not chats:
             log.warning("%d prompts of more than %d tokens are cut from the left", len(long), room)
@@ -131,6 +134,21 @@ class TokenizedModel(TextModel):
         limits = room if length is None else [min(length, own) for own in room]
         return padded_completions(rows, limits, self.tokenizer.pad_token_id)
 
+    def thought_lengths(self, prompts: Sequence[str], texts: Sequence[str]) -> list[int]:
+        ends = self._texts_of((THOUGHTS_END,))
+        rows = self.prompts.completion_ids(prompts, texts)
+        numbers = [ends.first_end(ids) for ids in rows]
+        pairs = zip(rows, numbers, strict=True)
+        return [number if ends.is_completed(ids[:number]) else 0 for ids, number in pairs]
+
+    def prompt_metrics(self, prompts: Sequence[str]) -> dict[str, float]:
+        """The share of prompts that are cut, and how many of the run's were left out, where any."""
+        found = {"prompts/left_out": float(len(self._left_out))} if self._left_out else {}
+        if self._room is not None:
+            long = [len(ids) > self._room for ids in self.prompts.prompt_ids(prompts)]
+            found["prompts/cut"] = sum(long) / max(len(long), 1)
+        return found
+
     def as_given(self, prompt: str) -> str:
         (ids,) = self.prompts.prompt_ids([prompt])
         return str(self.tokenizer.decode(ids))
@@ -156,7 +174,9 @@ class TokenizedModel(TextModel):
         """Texts that end a response, wherever their tokens begin and end; None: there are none."""
         if dynamics.stop_match != "text" or not dynamics.stop:
             return None
-        texts = tuple(dynamics.stop)
+        return self._texts_of(tuple(dynamics.stop))
+
+    def _texts_of(self, texts: tuple[str, ...]) -> StopTexts:
         if texts not in self._stop_texts:  # it keeps what it learned of each token
             self._stop_texts[texts] = StopTexts(self.tokenizer, texts)
         return self._stop_texts[texts]

@@ -49,10 +49,30 @@ def model_fault(model: Any) -> str | None:
     is_peft = hasattr(model, "merge_and_unload")
     if is_peft and hasattr(model, "peft_config") and not is_lora(model):
         return "has an adapter that is not LoRA, which can't be merged"
+    if is_peft and (shared := _shared_adapter(model)):
+        name, other = shared
+        return (
+            f"has LoRA adapters of {name}, which shares its weight with {other}: merged, they would"
+            " change both; hand over the model without these, or with the two untied"
+        )
     if getattr(model, "_hf_peft_config_loaded", False) or (
         hasattr(model, "peft_config") and not is_peft
     ):
         return f"is a {kind} with adapters that can't be merged; hand over a PeftModel with LoRA"
+    return None
+
+
+def _shared_adapter(model: Any) -> tuple[str, str] | None:
+    """A module with adapters whose weight is another's too, and that other; None if none is."""
+    owners: dict[int, list[str]] = {}
+    for name, module in model.named_modules():
+        if (weight := module._parameters.get("weight")) is not None:
+            owners.setdefault(id(weight), []).append(name.removeprefix("base_model.model."))
+    for names in filter(lambda names: len(names) > 1, owners.values()):
+        for name in names:
+            if name.endswith(".base_layer"):
+                other = next(other for other in names if other != name)
+                return name.removesuffix(".base_layer"), other.removesuffix(".base_layer")
     return None
 
 

@@ -1,4 +1,4 @@
-"""LoRA adapters in a file or a folder, as diffusers and PEFT save them.
+"""LoRA adapters in a file or a folder, as diffusers, PEFT and kohya's sd-scripts save them.
 
 Torch-free, for checks of a configuration."""
 
@@ -23,6 +23,11 @@ MATRIX = re.compile(r"\.(lora_(?:embedding_)?[AB])(?:\.default)?(\.weight)?$")
 """The end of the name of an adapter's matrix, by PEFT."""
 ORIGINAL = re.compile(r"\b(double_blocks|single_blocks|joint_blocks)\.")
 """Modules of networks' original code, which diffusers has under other names."""
+KOHYA = re.compile(r"^lora_([a-z]+\d*)_(.+)\.(lora_down\.weight|lora_up\.weight|alpha)$")
+"""Names of kohya's: the network, the module with `_` for each dot, and the matrix or its alpha."""
+KOHYAS = {"lora_down.weight": "lora_A.weight", "lora_up.weight": "lora_B.weight"}
+SCALARS, SIZES = {"F64": "<d", "F16": "<e"}, {"F64": 8, "F16": 2, "BF16": 2}
+"""How numbers are unpacked, and their bytes, where these are not a float32's."""
 
 
 class AdapterFileError(ValueError):
@@ -51,8 +56,8 @@ class AdapterFile:
     @cached_property
     def modules(self) -> dict[str, tuple[int, int]]:
         """The width of input and output of each adapted module."""
-        inputs = {MATRIX.sub("", key): shape[1] for key, shape in self.shapes.items() if _is_a(key)}
-        outputs = {MATRIX.sub("", k): shape[0] for k, shape in self.shapes.items() if not _is_a(k)}
+        inputs = {MATRIX.sub("", key): shape[1] for key, shape in self.shapes.items() if is_a(key)}
+        outputs = {MATRIX.sub("", k): shape[0] for k, shape in self.shapes.items() if not is_a(k)}
         return {name: (width, outputs.get(name, 0)) for name, width in inputs.items()}
 
     def targets(self, known: Collection[str]) -> list[str]:
@@ -109,12 +114,18 @@ def find_adapters(path: Path) -> Path | None:
     return next((path / name for name in FILES if (path / name).is_file()), None)
 
 
-def read_adapters(path: Path, pipeline: str | None = None) -> AdapterFile:
+def read_adapters(
+    path: Path, pipeline: str | None = None, known: Collection[str] = ()
+) -> AdapterFile:
     """What a file of adapters holds, from its header.
 
+    Args:
+        pipeline: the class of diffusers' pipeline; None for language models.
+        known: the modules of the network, by which kohya's names are read.
+
     Raises:
-        AdapterFileError: it has other tensors than adapters by PEFT's names, or several ranks or
-            alphas; the message converts files of other trainers by `pipeline`.
+        AdapterFileError: it has other tensors than adapters by the names of PEFT or of `known`
+            modules, or several ranks or alphas; the message converts other files by `pipeline`.
     """
     try:
         header = read_header(path)
@@ -124,22 +135,58 @@ def read_adapters(path: Path, pipeline: str | None = None) -> AdapterFile:
     options = read_json(path.with_name("adapter_config.json")) if path.name == FILES[0] else {}
     if (kind := options.get("peft_type", "LORA")) != "LORA":
         raise AdapterFileError(f"{path} is of {kind}; adapters that can be trained on are LoRA")
-    if foreign := sorted(k for k in header if not MATRIX.search(k) or ORIGINAL.search(k)):
+    names = _from_kohya(path, header, known) or {key: _in_network(key) for key in header}
+    if foreign := sorted(k for k, n in names.items() if not MATRIX.search(n) or ORIGINAL.search(n)):
         raise AdapterFileError(f"{path} {_foreign(path, foreign[0], pipeline)}")
-    shapes = {_in_network(key): header[key]["shape"] for key in header}
+    shapes = {name: header[key]["shape"] for key, name in names.items()}
     if not shapes:
         raise AdapterFileError(f"{path} holds no tensors")
-    ranks = {shape[0] for key, shape in shapes.items() if _is_a(key)}
+    ranks = {shape[0] for key, shape in shapes.items() if is_a(key)}
     if len(ranks) != 1:
         raise AdapterFileError(f"{path} has adapters of several ranks: {sorted(ranks)}")
     (rank,) = ranks
     options = options or _options_of(metadata)
-    if {*(options.get("alpha_pattern") or {}).values()} - {options.get("lora_alpha")}:
-        raise AdapterFileError(f"{path} has adapters of several alphas (alpha_pattern)")
-    alpha = options.get("lora_alpha") or rank
+    own = _scalars(path, header)
+    alpha = options.get("lora_alpha") or min(own, default=rank)
+    alphas = own | {*(options.get("alpha_pattern") or {}).values()}
+    if alphas - {alpha}:
+        raise AdapterFileError(f"{path} has adapters of several alphas: {sorted(alphas | {alpha})}")
     if options.get("use_rslora"):  # scaled by alpha / sqrt(rank)
         alpha *= rank**0.5
-    return AdapterFile(path, {_in_network(key): key for key in header}, rank, float(alpha), shapes)
+    return AdapterFile(path, {n: key for key, n in names.items()}, rank, float(alpha), shapes)
+
+
+def _from_kohya(
+    path: Path, header: Mapping[str, Any], known: Collection[str]
+) -> dict[str, str] | None:
+    """The names in the network of a file's matrices, where all are kohya's of `known` modules."""
+    found = {key: match for key in header if (match := KOHYA.match(key))}
+    if texts := sorted(key for key, match in found.items() if match[1].startswith("te")):
+        raise AdapterFileError(
+            f"{path} adapts text encoders too ({texts[0]}), which are not trained here; allowed are"
+            " files of the network alone (kohya's network_train_unet_only)"
+        )
+    flat = {name.replace(".", "_"): name for name in known}
+    if len(found) < len(header) or not flat.keys() >= {match[2] for match in found.values()}:
+        return None
+    return {k: f"{flat[m[2]]}.{KOHYAS[m[3]]}" for k, m in found.items() if m[3] in KOHYAS}
+
+
+def _scalars(path: Path, header: Mapping[str, Any]) -> set[float]:
+    """The alphas that a file holds as tensors, beside the matrices."""
+    found = set()
+    with path.open("rb") as stream:
+        start = 8 + int(struct.unpack("<Q", stream.read(8))[0])
+        for key, entry in header.items():
+            form = SCALARS.get(entry["dtype"], "<f")
+            if not key.endswith(".alpha") or entry["shape"] not in ([], [1]):
+                continue
+            stream.seek(start + entry["data_offsets"][0])
+            data = stream.read(SIZES.get(entry["dtype"], 4))
+            # bfloat16 is the last half of a float32
+            data = data.rjust(struct.calcsize(form), b"\0")
+            found.add(float(struct.unpack(form, data)[0]))
+    return found
 
 
 def _foreign(path: Path, key: str, pipeline: str | None) -> str:
@@ -182,5 +229,6 @@ def _in_network(key: str) -> str:
     return key
 
 
-def _is_a(key: str) -> bool:
+def is_a(key: str) -> bool:
+    """Whether a matrix is the first of its adapter, by its name."""
     return MATRIX.search(key)[1].endswith("A")  # type: ignore[index]

@@ -22,6 +22,7 @@ class Family:
         recipes: an option whose recipes are this family's too, where it has none of its own.
         optional: parts that it works without, beside those that no adapter calls.
         pictures: whether each prompt has a picture, whose latents are tokens beside the sample's.
+        steps: to how many sampling steps all of its models were distilled; None where to none.
     """
 
     pipeline: str
@@ -33,6 +34,12 @@ class Family:
     recipes: str | None = None
     optional: tuple[str, ...] = ()
     pictures: bool = False
+    steps: int | None = None
+
+    @property
+    def modular(self) -> bool:
+        """Whether its pipeline is one of blocks (`pipelines/modular.py`)."""
+        return self.pipeline.endswith("ModularPipeline")
 
     @property
     def target(self) -> str:
@@ -74,6 +81,15 @@ FAMILIES = (
         "Flux2Transformer2DModel",
         "flux2_dev",
         recipes="flux",
+    ),
+    Family("Flux3ModularPipeline", "flux3.Flux3Klein", "Flux3Transformer2DModel", "flux3_klein"),
+    Family(
+        "Flux3DistilledModularPipeline",
+        "flux3.Flux3KleinDistilled",
+        "Flux3Transformer2DModel",
+        "flux3_klein_distilled",
+        recipes="flux3_klein",
+        steps=16,
     ),
     Family("SanaPipeline", "sana.Sana", "SanaTransformer2DModel", "sana", levels="dpm"),
     Family("WanPipeline", "wan.Wan", "WanTransformer3DModel", "wan", levels="unipc"),

@@ -8,19 +8,27 @@ from typing import Any
 
 import diffusers
 import torch
-from diffusers import AutoencoderKL, DiffusionPipeline
+from diffusers import AutoencoderKL
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.families import NO_FAMILY
 from rlfactory.model.pipelines.hub import explained, no_bars
 from rlfactory.model.pipelines.local_models import (
     OPTIONS,
-    PIPELINE_INDEX,
+    PIPELINE_INDEXES,
     TEXT_TO_IMAGE,
+    index_of,
     pipeline_of,
-    read_json,
     resolve,
+)
+from rlfactory.model.pipelines.modular import (
+    Kind,
+    copy_modular,
+    download_modular,
+    is_modular,
+    load_modular,
 )
 from rlfactory.model.pipelines.pipeline_parts import left_out, variant_of
 from rlfactory.model.precision import Precision, network_device
@@ -40,17 +48,19 @@ CONVOLUTIONAL = ("vae", "unet")
 @cache
 def _download(kind: str, repo: str) -> str:
     """The local folder of a hub id's files, without the safety checker."""
-    return str(getattr(diffusers, kind).download(repo, safety_checker=None))
+    if is_modular(found := getattr(diffusers, kind)):
+        return download_modular(repo)
+    return str(found.download(repo, safety_checker=None))
 
 
-def pipeline_folder(kind: type[DiffusionPipeline], path: str) -> Path:
+def pipeline_folder(kind: Kind, path: str) -> Path:
     """The local folder of a pipeline, downloaded if necessary.
 
     Raises:
         ModelError: there is no such model, or it belongs to another pipeline class than `kind`.
     """
     with explained(path, kind.__name__) as locate, no_bars():
-        location = locate(resolve(path, PIPELINE_INDEX))
+        location = locate(resolve(path, *PIPELINE_INDEXES))
         if not Path(location).is_dir():
             location = _download(kind.__name__, location)
     actual = pipeline_of(Path(location))
@@ -65,7 +75,7 @@ def pipeline_folder(kind: type[DiffusionPipeline], path: str) -> Path:
 
 def require_known_libraries(folder: Path, path: str) -> None:
     """ModelError if a pipeline has a component of another library, which loading would import."""
-    for name, value in read_json(folder / PIPELINE_INDEX).items():
+    for name, value in index_of(folder).items():
         library = value[0] if isinstance(value, list) and value else None
         if isinstance(library, str) and library not in LIBRARIES and not _is_pipeline(library):
             known = " and ".join(LIBRARIES)
@@ -79,11 +89,11 @@ def _is_pipeline(library: str) -> bool:
 
 
 def load_pipeline(
-    kind: type[DiffusionPipeline],
+    kind: Kind,
     path: str,
     dtype: torch.dtype | Mapping[str, torch.dtype],
     **components: object,
-) -> DiffusionPipeline:
+) -> Any:
     """Load a pipeline of class `kind`; `components` replace its own (None: not loaded). One that a
     Python caller handed over is copied.
 
@@ -96,15 +106,17 @@ def load_pipeline(
     folder = pipeline_folder(kind, path)
     replaced = {**dict.fromkeys(left_out(folder)), **components}
     with explained(path, kind.__name__), no_bars():
+        if is_modular(kind):
+            return load_modular(kind, folder, dtypes, replaced)
         return kind.from_pretrained(folder, dtype=dtypes, variant=variant_of(folder), **replaced)
 
 
 def copy_pipeline(
-    kind: type[DiffusionPipeline],
+    kind: Kind,
     pipe: Any,
     dtypes: Mapping[str, torch.dtype],
     components: Mapping[str, object],
-) -> DiffusionPipeline:
+) -> Any:
     """A pipeline of class `kind` with copies of the networks of `pipe`.
 
     Args:
@@ -123,7 +135,9 @@ def copy_pipeline(
         for name, part in pipe.components.items()
         if name not in components and isinstance(part, nn.Module)
     }
-    copied: DiffusionPipeline = kind.from_pipe(pipe, **copies, **components)
+    if is_modular(kind):
+        return copy_modular(kind, pipe, {**copies, **components})
+    copied = kind.from_pipe(pipe, **copies, **components)
     for name, part in copied.components.items():  # `from_pipe` has one dtype for all
         if isinstance(part, nn.Module):
             part.to(dtypes.get(name, dtypes["default"]))
@@ -136,7 +150,7 @@ def copy_network(network: nn.Module, dtype: torch.dtype) -> nn.Module:
 
 
 def load_frozen(
-    kind: type[DiffusionPipeline],
+    kind: Kind,
     path: str,
     device: torch.device,
     precision: Precision,
@@ -178,7 +192,7 @@ def load_frozen(
 
 def _empty_network(folder: Path, name: str, dtype: torch.dtype) -> nn.Module:
     """A component of a pipeline on `meta`, as its configuration says."""
-    kind = getattr(diffusers, read_json(folder / PIPELINE_INDEX)[name][1])
+    kind = getattr(diffusers, index_of(folder)[name][1])
     with torch.device("meta"):
         network: nn.Module = kind.from_config(kind.load_config(folder / name))
     return network.to(dtype)
@@ -213,6 +227,29 @@ def decode_normalised(vae: Any, latents: Tensor) -> Tensor:
     mean, std = _statistics(vae, latents.device)
     pixels: Tensor = vae.decode((latents * std + mean).to(vae.dtype), return_dict=False)[0]
     return pixels
+
+
+def decode_patches(vae: Any, latents: Tensor) -> Tensor:
+    """Pixels in [-1, 1] of latents `[B, 4 C, h, w]`, each a patch of 2 x 2 of the autoencoder's C
+    channels, normalised by the statistics that it holds (FLUX.2 and FLUX.3).
+    """
+    mean, std = _patch_statistics(vae)
+    unpacked = F.pixel_shuffle((latents * std + mean).to(vae.dtype), 2)
+    pixels: Tensor = vae.decode(unpacked, return_dict=False)[0]
+    return pixels
+
+
+def encode_patches(vae: Any, pixels: Tensor) -> Tensor:
+    """The inverse of `decode_patches`."""
+    mean, std = _patch_statistics(vae)
+    latents: Tensor = vae.encode(pixels.to(vae.dtype)).latent_dist.mode()
+    return (F.pixel_unshuffle(latents, 2) - mean) / std
+
+
+def _patch_statistics(vae: Any) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of patches of latents, for `[B, C, h, w]`."""
+    mean, variance = (b.view(1, -1, 1, 1) for b in (vae.bn.running_mean, vae.bn.running_var))
+    return mean, (variance + vae.config.batch_norm_eps).sqrt()
 
 
 @torch.no_grad()

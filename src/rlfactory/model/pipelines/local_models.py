@@ -22,21 +22,21 @@ WEIGHTS = (
 POINTER = b"version https://git-lfs"
 
 
-def resolve(path: str, index: str) -> str:
+def resolve(path: str, *indexes: str) -> str:
     """The folder of a shipped model (`zoo:NAME`), a local folder, or a hub id unchanged.
 
     Args:
-        index: the file that makes a folder a model (`config.json`).
+        indexes: the files of which one makes a folder a model (`config.json`).
 
     Raises:
-        ValueError: no such model ships, or there is no such folder, or it has no `index`.
+        ValueError: no such model ships, or there is no such folder, or it has no index.
     """
     if path.startswith(ZOO_PREFIX):
         return str(zoo_path(path.removeprefix(ZOO_PREFIX)))
     folder = Path(path).expanduser()
     if folder.is_dir():
-        if not (folder / index).is_file():
-            raise ValueError(f"{folder} holds no {index}, so no model")
+        if not any((folder / index).is_file() for index in indexes):
+            raise ValueError(f"{folder} holds no {indexes[0]}, so no model")
         return str(folder)
     if path.startswith(("~", ".", "/")) or path.count("/") > 1:
         raise ValueError(f"there is no folder {folder}")
@@ -127,6 +127,9 @@ def weights_fault(folder: Path) -> str | None:
 
 
 PIPELINE_INDEX, MODEL_INDEX = "model_index.json", "config.json"
+MODULAR_INDEX = "modular_model_index.json"
+PIPELINE_INDEXES = (PIPELINE_INDEX, MODULAR_INDEX)
+"""Of pipelines and of modular ones; a folder with both is an ordinary pipeline."""
 
 OPTIONS = {family.pipeline: family.option for family in FAMILIES}
 """The option of the group `model` to start from, by pipeline class."""
@@ -135,9 +138,30 @@ TEXT_TO_IMAGE = re.compile(r"(Img2Img|Inpaint)(?=Pipeline$)")
 """What to remove from a pipeline's name to have that of the text-to-image pipeline."""
 
 
+def index_of(folder: Path) -> Mapping[str, Any]:
+    """The index of a pipeline's folder, that of a modular one in the form of the others; empty if
+    it has none.
+    """
+    if (folder / PIPELINE_INDEX).is_file():
+        return read_json(folder / PIPELINE_INDEX)
+    return plain_index(read_json(folder / MODULAR_INDEX))
+
+
+def plain_index(index: Mapping[str, Any]) -> dict[str, Any]:
+    """An index whose parts are `[library, class]`, as modular pipelines have these two beside where
+    each part lies, and null before it is loaded.
+    """
+    return {name: _library_and_class(value) for name, value in index.items()}
+
+
+def _library_and_class(value: Any) -> Any:
+    is_modular = isinstance(value, list | tuple) and len(value) == 3 and isinstance(value[2], dict)
+    return list(value[2].get("type_hint") or (None, None)) if is_modular else value
+
+
 def pipeline_of(folder: Path) -> str | None:
     """The text-to-image pipeline class of a folder; None if its index does not say."""
-    name = read_json(folder / PIPELINE_INDEX).get("_class_name")
+    name = index_of(folder).get("_class_name")
     # img2img and inpainting pipelines have the same components
     return TEXT_TO_IMAGE.sub("", name) if isinstance(name, str) else None
 

@@ -7,14 +7,19 @@ from pathlib import Path
 
 from rlfactory.model.pipelines.families import BY_PIPELINE
 from rlfactory.model.pipelines.local_models import (
+    MODULAR_INDEX,
     PIPELINE_INDEX,
+    index_of,
     pipeline_of,
     read_json,
     weight_files,
     weights_fault,
 )
 
-UNUSED = ("safety_checker", "feature_extractor", "image_encoder")
+UNUSED = (
+    *("safety_checker", "feature_extractor", "image_encoder"),
+    *("prompt_upsampler", "prompt_upsampler_processor"),
+)
 """Parts that no adapter here calls."""
 WITHOUT_WEIGHTS = ("tokenizer", "scheduler", "feature_extractor", "processor", "image_processor")
 """Beginnings of names of parts that are no networks."""
@@ -22,7 +27,7 @@ WITHOUT_WEIGHTS = ("tokenizer", "scheduler", "feature_extractor", "processor", "
 
 def _named(folder: Path) -> list[str]:
     """The parts that the index names with a class."""
-    index = read_json(folder / PIPELINE_INDEX)
+    index = index_of(folder)
     return [n for n, v in index.items() if isinstance(v, list) and v and v[0] and n[0] != "_"]
 
 
@@ -54,15 +59,17 @@ def pipeline_fault(folder: Path) -> str | None:
     if family is None:
         return None
     network = "unet" if family.network.startswith("UNet") else "transformer"
-    for name in (network, "vae", "scheduler", "text_encoder", "tokenizer"):
+    file = MODULAR_INDEX if family.modular else PIPELINE_INDEX
+    # the blocks of a modular pipeline make its scheduler
+    for name in (network, "vae", "text_encoder", "tokenizer", *["scheduler"][family.modular :]):
         if name not in named:
-            return f"has no {name} in its {PIPELINE_INDEX}, which a {family.pipeline} needs"
-    index = read_json(folder / PIPELINE_INDEX)
+            return f"has no {name} in its {file}, which a {family.pipeline} needs"
+    index = index_of(folder)
     if any(index.get(name, "") is None for name in (*UNUSED, *family.optional)):
-        return f"has null for a part in its {PIPELINE_INDEX}; [null, null] leaves a part out"
+        return f"has null for a part in its {file}; [null, null] leaves a part out"
     for part in (folder / name for name in named if name not in left_out(folder)):
         if not os.path.isdir(part) or not any(part.iterdir()):
-            return f"lacks the files of {part.name}, which its {PIPELINE_INDEX} names"
+            return f"lacks the files of {part.name}, which its {file} names"
         if not part.name.startswith(WITHOUT_WEIGHTS) and (fault := weights_fault(part)):
             return f"{fault} (in its part {part.name})"
     taken = read_json(folder / network / "config.json").get("in_channels")

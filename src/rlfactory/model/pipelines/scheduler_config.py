@@ -8,12 +8,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlfactory.model.pipelines.local_models import PIPELINE_INDEX, folder_of, pipeline_of, read_json
+from rlfactory.model.pipelines.families import BY_PIPELINE
+from rlfactory.model.pipelines.local_models import folder_of, index_of, pipeline_of, read_json
 
 STEPS = {
     "black-forest-labs/FLUX.1-schnell": 4,
     "black-forest-labs/FLUX.2-klein-4B": 4,
     "black-forest-labs/FLUX.2-klein-9B": 4,
+    "black-forest-labs/flux-3-image-klein": 16,
     "Tongyi-MAI/Z-Image-Turbo": 8,
     "stabilityai/stable-diffusion-3.5-large-turbo": 4,
     "stabilityai/sdxl-turbo": 4,
@@ -158,12 +160,17 @@ def distilled_steps(path: str) -> int | None:
     if path in STEPS:
         return STEPS[path]
     folder = folder_of(path)
-    return SHORTEST if folder is not None and _is_distilled(folder) else None
+    if folder is None:
+        return None
+    family = BY_PIPELINE.get(pipeline_of(folder) or "")
+    if family is not None and family.steps is not None:
+        return family.steps
+    return SHORTEST if _is_distilled(folder) else None
 
 
 def _is_distilled(folder: Path) -> bool:
     """FLUX.2's index says so; FLUX.1 schnell has neither guidance as an input nor a shift."""
-    if read_json(folder / PIPELINE_INDEX).get("is_distilled"):
+    if index_of(folder).get("is_distilled"):
         return True
     if pipeline_of(folder) != "FluxPipeline":
         return False

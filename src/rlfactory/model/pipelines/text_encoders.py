@@ -14,7 +14,6 @@ from typing import Any
 import diffusers
 import torch
 import transformers
-from diffusers import DiffusionPipeline
 from torch import nn
 
 from rlfactory.model.memory import Memory
@@ -31,7 +30,8 @@ from rlfactory.model.pipelines.loading import (
     load_frozen,
     pipeline_folder,
 )
-from rlfactory.model.pipelines.local_models import PIPELINE_INDEX, read_json
+from rlfactory.model.pipelines.local_models import index_of, plain_index
+from rlfactory.model.pipelines.modular import Kind, register
 from rlfactory.model.pipelines.pipeline_parts import left_out, part_variant
 from rlfactory.model.precision import Precision
 from rlfactory.rollout import Condition
@@ -102,7 +102,7 @@ class TextEncoders:
 
     def __init__(
         self,
-        kind: type[DiffusionPipeline],
+        kind: Kind,
         path: str,
         cache: PromptCache,
         device: torch.device,
@@ -116,9 +116,9 @@ class TextEncoders:
         self.device, self.dtype = device, dtype
         if self.live is None:
             self.folder = pipeline_folder(kind, path)
-            index = read_json(self.folder / PIPELINE_INDEX)
+            index = index_of(self.folder)
         else:  # nothing on the disk tells its embeddings from another's
-            index, cache = dict(self.live.config), replace(cache, folder=None)
+            index, cache = plain_index(self.live.config), replace(cache, folder=None)
         absent = [] if self.live is not None else left_out(self.folder)
         there = [name for name, kind in index.items() if name not in absent and kind]
         parts = [name for name in there if name.startswith((ENCODER, TOKENIZER))]
@@ -175,7 +175,7 @@ class TextEncoders:
     def _visit(self) -> Iterator[None]:
         if self.unloaded:
             log.warning("a prompt is new: the text encoders are loaded again")
-            self._pipe.register_modules(**self._load_all())
+            register(self._pipe, **self._load_all())
             self.unloaded = False
         with self._onloaded(self._pipe, self.device):
             yield
@@ -216,7 +216,7 @@ class TextEncoders:
         """Free the encoders; the tokenizers, which are small, stay."""
         if self.unloaded:
             return
-        self._pipe.register_modules(**dict.fromkeys(self.classes))
+        register(self._pipe, **dict.fromkeys(self.classes))
         self.unloaded = True
         gc.collect()
         if self.device.type == "cuda":
@@ -239,7 +239,7 @@ class TextEncoders:
 
 
 def open_pipeline(
-    kind: type[DiffusionPipeline],
+    kind: Kind,
     path: str,
     device: torch.device,
     precision: Precision,

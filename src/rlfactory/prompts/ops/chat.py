@@ -76,6 +76,7 @@ def transcript(messages: Sequence[Message]) -> str:
 
 THOUGHTS = ("reasoning_content", "thinking", "reasoning")
 """Fields of an assistant's message that hold its thoughts."""
+THOUGHTS_END = "</think>"
 
 
 def thoughts_and_text(message: Message) -> tuple[str, str]:
@@ -84,7 +85,7 @@ def thoughts_and_text(message: Message) -> tuple[str, str]:
     for field in THOUGHTS:
         if isinstance(message.get(field), str) and message[field].strip():
             return message[field].strip(), text
-    thoughts, end, said = text.partition("</think>")
+    thoughts, end, said = text.partition(THOUGHTS_END)
     return (thoughts.removeprefix("<think>").strip(), said.lstrip()) if end else ("", text)
 
 

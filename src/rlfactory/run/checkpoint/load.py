@@ -10,7 +10,12 @@ import torch
 from torch import Tensor
 
 from rlfactory.model.base import ImageModel
-from rlfactory.model.pipelines.adapter_files import AdapterFile, find_adapters, read_adapters
+from rlfactory.model.pipelines.adapter_files import (
+    MATRIX,
+    AdapterFile,
+    find_adapters,
+    read_adapters,
+)
 from rlfactory.model.text_base import TextModel
 from rlfactory.model.weight_sets import EMA, OLD, POLICY, REFERENCE
 from rlfactory.run.checkpoint.find import (
@@ -186,7 +191,10 @@ def load_initial_weights(
     run = run.expanduser()
     file = None if RunFolder(run).config.is_file() else find_adapters(run)
     if file is not None:
-        model.weights.load_full_state_dict(_adapter_state(read_adapters(file), model))
+        names = (key.replace(".default", "") for key in model.weights.parameters)
+        modules = {MATRIX.sub("", name) for name in names if MATRIX.search(name)}
+        adapters = read_adapters(file, known=modules)
+        model.weights.load_full_state_dict(_adapter_state(adapters, model))
         _follow_policy(model, reference)
         log.info("starting with the adapters of %s", file)
         return
@@ -236,6 +244,9 @@ def _adapter_state(adapters: AdapterFile, model: ImageModel | TextModel) -> dict
         name = key.replace(".default", "")  # PEFT's name of the one adapter
         found = [k for k in adapters.keys if name.endswith((f".{k}", f"/{k}"))]
         tensor = saved[adapters.keys[max(found, key=len)]] if found else None
+        # a linear layer may have been saved as a convolution of one pixel
+        if tensor is not None and tensor.flatten(1).shape == values.flatten(1).shape:
+            tensor = tensor.view_as(values)
         if tensor is None or tensor.shape != values.shape:
             there = "missing" if tensor is None else form_of(tensor)
             raise RunFolderError(

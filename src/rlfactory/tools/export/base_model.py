@@ -10,7 +10,7 @@ from typing import Any
 
 from rlfactory.model.pipelines.local_models import (
     MODEL_INDEX,
-    PIPELINE_INDEX,
+    PIPELINE_INDEXES,
     ZOO_PREFIX,
     hub_cache,
     resolve,
@@ -70,7 +70,7 @@ def base_model(config: Mapping[str, Any], media: str) -> BaseModel:
     if is_reference(path):
         here = _origin(live(path))
         return BaseModel(here, None, Path(here).name)
-    found = resolve(path, MODEL_INDEX if media == "texts" else PIPELINE_INDEX)
+    found = resolve(path, *([MODEL_INDEX] if media == "texts" else PIPELINE_INDEXES))
     if path.startswith(ZOO_PREFIX):
         return BaseModel(str(Path(found).absolute()), None, path)
     if not Path(found).exists():

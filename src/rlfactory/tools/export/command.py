@@ -14,6 +14,7 @@ import torch
 from transformers import GenerationConfig
 
 from rlfactory.dynamics.token import Token
+from rlfactory.model.pipelines.modular import name_place
 from rlfactory.model.pipelines.noise_levels import noise_levels
 from rlfactory.run.checkpoint.load import load_checkpoint
 from rlfactory.run.folder import RunFolder, RunFolderError
@@ -30,7 +31,7 @@ from rlfactory.tools.export.snippet import (
 )
 from rlfactory.tools.export.upload import Upload
 from rlfactory.tools.restore import add_weight_sets, find_checkpoint, located_config
-from rlfactory.train.build import Config, instantiate_group
+from rlfactory.train.build import Config, instantiate_group, merge_adapters_below
 from rlfactory.utils.console import print_error
 from rlfactory.utils.errors import UserError
 
@@ -117,6 +118,7 @@ def export_run(
     adapters = config["model"]["finetune"] == "lora"
     form = (MERGED if options.merge else LORA) if adapters else FULL
     model = instantiate_group(config, "model", device=torch.device("cpu"), seed=config["seed"])
+    merge_adapters_below(config, model)
     if options.style and (form != LORA or model.media != "images"):
         raise UserError(
             f"--format {options.style}: is for LoRA adapters of image models, and this exports"
@@ -158,6 +160,7 @@ def _fill(folder: Path, info: ExportInfo, model: Any, options: ExportOptions, pa
     with model.weights(info.weights):
         _write_weights(folder, info, model, options.style)
     forget_locations(folder)
+    name_place(folder, repo)
     notes = [*([] if repo else [HERE_NOTE]), *(base.notes if adapters else [])]
     write_card(folder, info, snippets[0], notes)
     return snippets[0 if repo else 1]
@@ -179,8 +182,8 @@ def _write_weights(folder: Path, info: ExportInfo, model: Any, style: Style | No
             model.lora.state_dict(),
             style=style,
             pipeline=model.pipeline,
-            rank=model.lora.config.r,
-            alpha=model.lora.config.lora_alpha,
+            rank=model.lora.metadata()["r"],
+            alpha=model.lora.metadata()["lora_alpha"],
             width=lambda name: model.network.get_submodule(name).out_features,
         )
 

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from rlfactory.dynamics.schedule import Schedule
-from rlfactory.dynamics.token import typed_text
 from rlfactory.model.pipelines.families import BY_PIPELINE
 from rlfactory.model.pipelines.local_models import height_and_width
+from rlfactory.model.pipelines.modular import is_modular
 from rlfactory.model.pipelines.noise_levels import noise_levels
+from rlfactory.model.pipelines.pipeline_parts import UNUSED
 from rlfactory.model.pipelines.scheduler_config import (
     DPM_SOLVER,
     FLOW,
@@ -21,6 +22,7 @@ from rlfactory.model.pipelines.scheduler_config import (
     spacing_of,
 )
 from rlfactory.prompts.ops.chat import Message
+from rlfactory.utils.text import typed_text
 
 Config = Mapping[str, Any]
 
@@ -86,14 +88,22 @@ def image_snippet(
     """
     kind, dtype = model.pipeline, config.get("precision", {}).get("rollout", "float32")
     whole = source.base or repr(source.path)
+    imports, own = [kind], model.pipeline_arguments()
     loads = [f"pipe = {kind}.from_pretrained({whole}, dtype=torch.{dtype})"]
-    imports = [kind]
+    sample = (
+        "frames = pipe({}).frames[0]" if model.media == "videos" else "image = pipe({}).images[0]"
+    )
+    if is_modular(model.pipe):
+        imports, loads = _loading_of_blocks(
+            model.pipe, whole, dtype, own.pop("guidance_scale", None)
+        )
+        sample = 'image = pipe({}, output="images")[0]'
     if source.base:
         named = f", weight_name={source.file!r}" if source.file else ""
         loads.append(f"pipe.load_lora_weights({source.path!r}{named})")
     name, options = _replacement(model.pipe.scheduler, config)
     if any(model.pipe.scheduler.config.get(key) != value for key, value in options.items()):
-        imports = sorted([name, kind])
+        imports = sorted([name, *imports])
         shown = _keywords(options)
         loads.append(f"pipe.scheduler = {name}.from_config(pipe.scheduler.config, {shown})")
     steps = len(sigmas) - 1
@@ -107,17 +117,38 @@ def image_snippet(
     notes = [OTHER_LEVELS] if levels else []
     if multistep and levels:
         levels, notes = [], [ONLY_OWN_LEVELS]
-    call = [f"prompt={prompt!r}", _keywords(arguments | model.pipeline_arguments()), *levels]
+    call = [f"prompt={prompt!r}", _keywords(arguments | own), *levels]
     head = ["import torch", f"from diffusers import {', '.join(imports)}", *source.imports, ""]
     if model.pictures:
         head.insert(-1, "from PIL import Image")
         loads.append(PICTURE.format(width, height))
         call.insert(1, "image=picture")
-    sample = "frames = {}.frames[0]" if model.media == "videos" else "image = {}.images[0]"
-    code = [*head, *loads, sample.format(f"pipe({', '.join(call)})")]
+    code = [*head, *loads, sample.format(", ".join(call))]
     truncated = config["model"].get("timesteps") == "truncated"
     truncated = truncated and not multistep and name != DPM_SOLVER
     return Snippet("\n".join(code), (*([TRUNCATED] if truncated else []), *notes))
+
+
+def _loading_of_blocks(
+    pipe: Any, whole: str, dtype: str, guidance: object
+) -> tuple[list[str], list[str]]:
+    """What is imported for a modular pipeline, and the lines that load it.
+
+    Its guidance is that of a component, and steps that no adapter takes are left out of its blocks.
+    """
+    blocks = pipe.default_blocks_name
+    unused = [name for name in UNUSED if name in getattr(diffusers, blocks)().sub_blocks]
+    loads = [
+        f"blocks = {blocks}()",
+        *(f"del blocks.sub_blocks[{name!r}]" for name in unused),
+        f"pipe = blocks.init_pipeline({whole})",
+        f"pipe.load_components(dtype=torch.{dtype})",
+    ]
+    if guidance is None:
+        return [blocks], loads
+    guider = type(pipe.guider).__name__
+    loads.append(f"pipe.update_components(guider={guider}(guidance_scale={guidance!r}))")
+    return [guider, blocks], loads
 
 
 def text_snippet(
@@ -180,7 +211,11 @@ def text_snippet(
 
 
 def set_scheduler(pipe: Any, config: Config) -> None:
-    """Give a pipeline that is exported completely the scheduler of the run's evaluation."""
+    """Give a pipeline that is exported completely the scheduler of the run's evaluation, but for a
+    modular one, which is saved without its scheduler.
+    """
+    if is_modular(pipe):
+        return
     old, shift = pipe.scheduler, config["schedule"].get("shift")
     name, options = _replacement(old, config)
     if not options and isinstance(shift, int | float):

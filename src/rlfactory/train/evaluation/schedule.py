@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from rlfactory.model.text_base import TextModel
+from rlfactory.prompts.ops.chat import THOUGHTS_END
 from rlfactory.report.results import gallery, show_results
 from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.atomic_write import write_text
@@ -109,8 +110,14 @@ class EvaluationReporter(Listener):
             if self.evaluator.given is not None:
                 text, answer = algo.completion(example, 0)
                 shown = {self.folder.completion: model.as_learned(text, answer, algo.length)}
+            prompt = model.as_given(text)
+            if algo.learns_answers_alone:
+                thoughts, end, learned = shown[self.folder.completion].partition(THOUGHTS_END)
+                if end:
+                    prompt += thoughts + end
+                    shown = {self.folder.completion: learned}
             with explain_disk_errors(self.folder.path, "an example of a prompt"):
-                for path, content in ({self.folder.prompt: model.as_given(text)} | shown).items():
+                for path, content in ({self.folder.prompt: prompt} | shown).items():
                     write_text(path, content + "\n")
 
     def after_evaluation(self, done: int, evaluation: Evaluation, metrics: Metrics) -> None:

@@ -32,6 +32,7 @@ def _text_sampler(
     options: dict[str, Any] = {"dynamics": dynamics, "batch": batch, "advance": advance}
     if algo.samples_from == "data":
         options |= {"length": algo.length, "members": PAIR if algo.learns_from_pairs else 1}
+        options["answers_alone"] = algo.learns_answers_alone
         return GivenSampler(model, completion=algo.completion, **options)
     engine = instantiate(config["engine"], "engine")
     if engine.draws_by == "engine":

@@ -12,6 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from rlfactory.algo.ops.preference import PAIR
+from rlfactory.model.lm.tokenized import padded_completions, padded_prompts
 from rlfactory.prompts.base import Prompt, PromptError, Prompts
 from rlfactory.prompts.ops.pictured import pictured, unfitting
 from rlfactory.rollout import Condition, Tokens
@@ -23,6 +24,8 @@ from rlfactory.utils.pytree import index_rows, row_chunks, to_device
 
 Completion = Callable[[Prompt, int], tuple[str, str]]
 """From a prompt and the number of a sample in its group, the text given and the one learned."""
+PAD = 0
+"""Any id: nothing reads a token that a mask leaves out."""
 CHECKED = 1000
 """Rows that are encoded together when they are checked."""
 log = logging.getLogger(__name__)
@@ -36,11 +39,13 @@ class GivenSampler(TextSampler):
         completion: what a row of the data holds.
         length: the most tokens of a completion; None: as many as fit into the context.
         members: the completions of a row.
+        answers_alone: whether thoughts of a completion are given after the prompt, and not learned.
     """
 
     completion: Completion
     length: int | None = None
     members: int = 1
+    answers_alone: bool = False
 
     @property
     def of_policy(self) -> TextSampler:
@@ -62,6 +67,9 @@ class GivenSampler(TextSampler):
             given, learned = [text for text, _ in pairs], [text for _, text in pairs]
             ids, mask, ended = self.model.encode_completions(given, learned, self.length)
             cut += int((~ended).sum())
+            if self.answers_alone:
+                thoughts = self.model.thought_lengths(given, learned)
+                _require_answers(rows, thoughts, mask.sum(1).tolist())
             ids = ids.where(mask, -1)
             same = (ids[:: self.members] == ids[self.members - 1 :: self.members]).all(1)
             if self.members > 1 and same.any():
@@ -94,9 +102,47 @@ class GivenSampler(TextSampler):
         prompts, completions = [given for given, _ in pairs], [learned for _, learned in pairs]
         prompt, prompt_mask = self.model.encode(prompts)
         encoded = self.model.encode_completions(prompts, completions, self.length)
+        if self.answers_alone:
+            lengths = self.model.thought_lengths(prompts, completions)
+            (prompt, prompt_mask), encoded = after_thoughts(prompt, prompt_mask, encoded, lengths)
         response, mask, ended = (to_device(column, self.model.device) for column in encoded)
         zeros = torch.zeros(response.shape, device=self.model.device)
         return Tokens(prompt, prompt_mask, response, mask, ended, zeros, zeros)
+
+
+def _require_answers(rows: Sequence[Prompt], thoughts: Sequence[int], kept: Sequence[int]) -> None:
+    """PromptError unless something follows the thoughts in the tokens that are kept of each row."""
+    for row, number, most in zip(rows, thoughts, kept, strict=True):
+        if number >= most:
+            raise PromptError(
+                f"the prompt {row.text[:60]!r}: of its completion's {most} tokens that fit the"
+                f" first {number} are thoughts, so no answer is learned; type a larger algo.length,"
+                " algo.train_on=completion, or remove the row"
+            )
+
+
+def after_thoughts(
+    prompt: Tensor,
+    prompt_mask: Tensor,
+    completion: tuple[Tensor, Tensor, Tensor],
+    lengths: Sequence[int],
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]:
+    """Prompts and completions with the first tokens of these at the end of those.
+
+    Args:
+        prompt: token ids `[B, P]`, padded on the left, with `prompt_mask`.
+        completion: token ids `[B, G]`, padded on the right, their mask, and whether they end.
+        lengths: how many of each completion.
+    """
+    ids, mask, ended = completion
+    given = [row[real].tolist() for row, real in zip(prompt.cpu(), prompt_mask.cpu(), strict=True)]
+    whole = [row[real].tolist() for row, real in zip(ids, mask, strict=True)]
+    rows = [*zip(given, whole, lengths, strict=True)]
+    padded, real = padded_prompts([[*first, *then[:n]] for first, then, n in rows], PAD)
+    learned = [then[n:] for _, then, n in rows]
+    rest, own, _ = padded_completions(learned, [*map(len, learned)], PAD)
+    shown = to_device(padded, prompt.device), to_device(real, prompt.device)
+    return shown, (rest, own, ended)
 
 
 @dataclass(kw_only=True, eq=False)

@@ -143,3 +143,52 @@ def test_examples_on_newer_models_are_their_presets(name: str) -> None:
     found = differences(preset.config, made.config)
     silent = (*UNCOMPARED, "evaluation.every", *OURS)
     assert [d for d in found if not d[0].startswith(silent)] == []
+
+
+DPPO = """
+mixed_precision: bf16
+data: {datasets: [{name: geneval2, dataset_dir: dataset/GenEval2, train: {weight: 1}},
+  {name: pickscore, dataset_dir: dataset/pickscore, eval: {}}]}
+model: {finetune_type: lora, lora_rank: 64, lora_alpha: 128, target_modules: default,
+  model_name_or_path: black-forest-labs/FLUX.2-klein-base-9B, model_type: flux2-klein}
+train: {trainer_type: dppo, adv_clip_range: 5.0, kl_type: x-based, kl_mask_type: x-based,
+  kl_beta: 1.0e-3, kl_guidance_scale: 4.0, kl_mask_threshold: 1.0e-6, resolution: 512,
+  num_inference_steps: 14, guidance_scale: 1.0, per_device_batch_size: 4, group_size: 24,
+  unique_sample_num_per_epoch: 64, gradient_step_per_epoch: 2, num_inner_epochs: 1,
+  ema_decay: 0.9, ema_update_interval: 4, seed: 42}
+scheduler: {dynamics_type: Flow-SDE, noise_level: 0.7, num_sde_steps: 3,
+  sde_steps: [0, 1, 2, 3, 4, 5]}
+eval: {resolution: 512, guidance_scale: 4.0, num_inference_steps: 40}
+optimizers: [{name: default, learning_rate: 3.0e-4, weight_decay: 1.0e-4, betas: [0.9, 0.999],
+  eps: 1.0e-8, max_grad_norm: 1.0}]
+"""
+SERVER = {"url": "http://localhost:8000/v1", "model": "Qwen/Qwen3-VL-8B-Instruct"}
+
+
+@pytest.mark.parametrize(
+    ("name", "aggregation", "models", "place"),
+    [
+        ("flow_factory_dppo_flux2_klein", "sum", ["geneval2_soft_tifa"], "reward"),
+        (
+            "flow_factory_dppo_flux2_klein_multi",
+            "gdpo",
+            ["PickScore", "clip", "geneval2_soft_tifa", "hpsv2"],
+            "reward.parts.geneval2",
+        ),
+    ],
+)
+def test_flow_dppo_on_klein_is_its_preset(
+    name: str, aggregation: str, models: list[str], place: str
+) -> None:
+    content = yaml.safe_load(DPPO)
+    # the file of several rewards says global_std too, which has no effect there
+    content["train"] |= {"advantage_aggregation": aggregation, "global_std": aggregation == "sum"}
+    content["rewards"] = [{"name": m, "reward_model": m, "weight": 1} for m in models]
+    made = translate("Flow-Factory", content)
+    assert made.dropped["train.kl_guidance_scale"][0] == 4.0
+    server = [f"{'' if place == 'reward' else '+'}{place}.{k}={v}" for k, v in SERVER.items()]
+    translated = plan_composed(compose([*made.command(), *server]))
+    preset = plan_composed(compose([f"experiment=peer/{name}", "recipe=none"]))
+    found = differences(preset.config, translated.config)
+    silent = (*UNCOMPARED, "evaluation.every", "evaluation.size", *OURS)
+    assert [d for d in found if not d[0].startswith(silent)] == []

@@ -83,6 +83,10 @@ def test_grpo_has_the_sizes_of_its_generation_batch() -> None:
             {"loss_type": "cispo", "epsilon_high": 5.0},
             {"surrogate": "cispo", "clip_range": 1.0, "clip_high": 4.0},
         ),
+        (
+            {"loss_type": "vespo", "vespo_k_neg": 2.5},
+            {"surrogate": "vespo", "ratio": "product", "power_negative": 2.5},
+        ),
         ({"loss_type": "sapo", "mask_truncated_completions": True}, {"mask_truncated": True}),
         ({"importance_sampling_level": "sequence", "scale_rewards": "batch"}, {"std": "global"}),
     ],
@@ -122,7 +126,7 @@ def test_what_has_no_counterpart_is_listed() -> None:
     dropped = of_trl(GRPO, 1).dropped
     assert dropped["use_vllm"][0] is True
     assert dropped["reward_funcs"][0] == ["my_function"]
-    assert of_trl({**GRPO, "loss_type": "vespo"}, 1).dropped["loss_type"][0] == "vespo"
+    assert of_trl({**GRPO, "loss_type": "newer"}, 1).dropped["loss_type"][0] == "newer"
 
 
 def test_rewards_are_a_list_with_weights() -> None:
