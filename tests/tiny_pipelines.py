@@ -3,6 +3,7 @@
 That of Stable Diffusion 3 is in conftest.py.
 """
 
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -10,12 +11,16 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from diffusers import (
     AutoencoderDC,
     AutoencoderKL,
     AutoencoderKLFlux2,
     AutoencoderKLQwenImage,
+    AutoencoderKLQwenImage21,
     AutoencoderKLWan,
+    ChromaPipeline,
+    ChromaTransformer2DModel,
     DDIMScheduler,
     DPMSolverMultistepScheduler,
     FlowMatchEulerDiscreteScheduler,
@@ -28,6 +33,9 @@ from diffusers import (
     FluxKontextPipeline,
     FluxPipeline,
     FluxTransformer2DModel,
+    QwenImage21Pipeline,
+    QwenImage21Transformer2DModel,
+    QwenImageEditPlusPipeline,
     QwenImagePipeline,
     QwenImageTransformer2DModel,
     SanaPipeline,
@@ -60,6 +68,8 @@ from transformers import (
     PreTrainedTokenizerFast,
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
+    Qwen2VLImageProcessor,
+    Qwen2VLProcessor,
     Qwen3Config,
     Qwen3ForCausalLM,
     Qwen3Model,
@@ -70,17 +80,21 @@ from transformers import (
 )
 
 from rlfactory.model.base import ImageModel
+from rlfactory.model.pipelines.families import FAMILIES
 from rlfactory.model.pipelines.modular import save_pipeline
 from rlfactory.prompts.edits import EditsPrompts
 from rlfactory.prompts.ops.pictured import PicturedText
 
 __all__ = [
+    "chroma_folder",
     "flux2_dev_folder",
     "flux2_folder",
     "flux3_distilled_folder",
     "flux3_folder",
     "flux_folders",
     "flux_kontext_folder",
+    "qwen_image_21_folder",
+    "qwen_image_edit_folder",
     "qwen_image_folder",
     "sana_folder",
     "schnell_folder",
@@ -277,6 +291,36 @@ def schnell_folder(flux_folders: dict[str, Path]) -> Path:
     return flux_folders["schnell"]
 
 
+@pytest.fixture(scope="session")
+def chroma_folder(recipe: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A `ChromaPipeline`."""
+    folder = tmp_path_factory.mktemp("tiny_chroma")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        t5 = recipe.t5_tokenizer()
+        transformer = ChromaTransformer2DModel(
+            num_layers=2,
+            num_single_layers=2,
+            attention_head_dim=16,
+            num_attention_heads=2,
+            joint_attention_dim=recipe.WIDTH,
+            axes_dims_rope=(4, 6, 6),
+            approximator_num_channels=16,
+            approximator_hidden_dim=16,
+            approximator_layers=1,
+        )
+        disturb(transformer)
+        pipe = ChromaPipeline(
+            scheduler=FlowMatchEulerDiscreteScheduler(use_dynamic_shifting=True),
+            vae=autoencoder(16, shift_factor=0.1159, scaling_factor=0.3611),
+            text_encoder=recipe.t5_encoder(t5),
+            tokenizer=t5,
+            transformer=transformer,
+        )
+    pipe.to(torch.float16).save_pretrained(folder / "pipe")
+    return folder / "pipe"
+
+
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 CHAT = (
     "{% for m in messages %}<|im_start|>{{ m.role }} {{ m.content }}<|im_end|>{% endfor %}"
@@ -315,61 +359,177 @@ def qwen3_config(tokenizer: PreTrainedTokenizerFast, width: int, layers: int) ->
     )
 
 
+def qwen_image_parts(words: int, **options: object) -> dict[str, Any]:
+    """Text encoder, scheduler, autoencoder and transformer of Qwen-Image; the autoencoder has a
+    factor of 4, and `options` are for the transformer.
+    """
+    encoder = Qwen2_5_VLConfig(
+        text_config={
+            "vocab_size": words,
+            "hidden_size": WIDTH,
+            "intermediate_size": WIDTH,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 2,
+            "initializer_range": 0.5,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 1e6,
+                "mrope_section": [1, 1, 2],
+            },
+        },
+        vision_config={
+            "depth": 1,
+            "hidden_size": WIDTH,
+            "intermediate_size": WIDTH,
+            "num_heads": 2,
+            "out_hidden_size": WIDTH,
+            "patch_size": 4,
+            "window_size": 16,
+        },
+        image_token_id=words - 2,
+    )
+    transformer = QwenImageTransformer2DModel(
+        in_channels=16,
+        out_channels=4,
+        num_layers=2,
+        attention_head_dim=16,
+        num_attention_heads=2,
+        joint_attention_dim=WIDTH,
+        axes_dims_rope=(4, 6, 6),
+        **options,
+    )
+    disturb(transformer)
+    return {
+        "scheduler": FlowMatchEulerDiscreteScheduler(
+            use_dynamic_shifting=True, base_shift=0.5, max_shift=0.9, shift_terminal=0.02
+        ),
+        "vae": AutoencoderKLQwenImage(
+            base_dim=8,
+            z_dim=4,
+            dim_mult=[1, 2, 2],
+            num_res_blocks=1,
+            temperal_downsample=[False, True],
+            latents_mean=[0.1, -0.2, 0.3, 0.0],
+            latents_std=[1.5, 0.7, 1.0, 2.0],
+        ),
+        "text_encoder": Qwen2_5_VLForConditionalGeneration(encoder),
+        "transformer": transformer,
+    }
+
+
 @pytest.fixture(scope="session")
 def qwen_image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A `QwenImagePipeline`, whose autoencoder has a factor of 4."""
+    """A `QwenImagePipeline`."""
     folder = tmp_path_factory.mktemp("tiny_qwen_image")
     with torch.random.fork_rng():
         torch.manual_seed(0)
         tokenizer = chat_tokenizer()
-        encoder = Qwen2_5_VLConfig(
-            text_config={
-                "vocab_size": len(tokenizer),
-                "hidden_size": WIDTH,
-                "intermediate_size": WIDTH,
-                "num_hidden_layers": 1,
+        pipe = QwenImagePipeline(tokenizer=tokenizer, **qwen_image_parts(len(tokenizer)))
+    pipe.to(torch.float16).save_pretrained(folder / "pipe")
+    return folder / "pipe"
+
+
+VISION = ["<|vision_start|>", "<|image_pad|>", "<|vision_end|>"]
+SYSTEM = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content[0].text }}<|im_end|>\n"
+    "{% endfor %}"
+)
+"""The template of Qwen's messages of typed parts."""
+
+
+class PicturesProcessor(Qwen2VLProcessor):
+    """Qwen's processor without videos, which need torchvision."""
+
+    def __init__(
+        self, image_processor: Any = None, tokenizer: Any = None, chat_template: Any = None
+    ) -> None:
+        self.image_token = VISION[1]
+        self.image_token_id = tokenizer.convert_tokens_to_ids(self.image_token)
+        transformers.ProcessorMixin.__init__(
+            self, image_processor, tokenizer, chat_template=chat_template
+        )
+
+
+# a pipeline's index names it as a component of transformers, which alone is loaded
+PicturesProcessor.__module__ = "transformers"
+for library in (transformers, sys.modules["transformers"]):  # it replaces itself when imported
+    setattr(library, "PicturesProcessor", PicturesProcessor)  # noqa: B010
+
+
+def pictures_processor() -> PicturesProcessor:
+    """Of bytes, and of patches of 4 x 4 pixels, four of which are a token."""
+    tokenizer = chat_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": VISION})
+    images = Qwen2VLImageProcessor(patch_size=4, min_pixels=64, max_pixels=1024)
+    return PicturesProcessor(images, tokenizer, SYSTEM)
+
+
+@pytest.fixture(scope="session")
+def qwen_image_edit_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A `QwenImageEditPlusPipeline`, whose network reads pictures at time 0."""
+    folder = tmp_path_factory.mktemp("tiny_qwen_image_edit")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        processor = pictures_processor()
+        tokenizer = processor.tokenizer
+        parts = qwen_image_parts(len(tokenizer), zero_cond_t=True)
+        pipe = QwenImageEditPlusPipeline(tokenizer=tokenizer, processor=processor, **parts)
+    pipe.to(torch.float16).save_pretrained(folder / "pipe")
+    return folder / "pipe"
+
+
+@pytest.fixture(scope="session")
+def qwen_image_21_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A `QwenImage21Pipeline`, whose autoencoder has the published factor, 16."""
+    folder = tmp_path_factory.mktemp("tiny_qwen_image_21")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        processor = pictures_processor()
+        small = {"hidden_size": WIDTH, "intermediate_size": WIDTH}
+        encoder = Qwen3VLConfig(
+            text_config=small
+            | {
+                "vocab_size": len(processor.tokenizer),
+                "num_hidden_layers": 2,
                 "num_attention_heads": 2,
                 "num_key_value_heads": 2,
+                "head_dim": 8,
                 "initializer_range": 0.5,
                 "rope_parameters": {
                     "rope_type": "default",
                     "rope_theta": 1e6,
-                    "mrope_section": [1, 1, 2],
+                    "mrope_section": [2, 1, 1],
                 },
             },
-            vision_config={
-                "depth": 1,
-                "hidden_size": WIDTH,
-                "intermediate_size": WIDTH,
-                "num_heads": 2,
-                "out_hidden_size": WIDTH,
-            },
+            vision_config=small
+            | {"depth": 1, "num_heads": 2, "out_hidden_size": WIDTH, "patch_size": 4},
         )
-        transformer = QwenImageTransformer2DModel(
-            in_channels=16,
-            out_channels=4,
+        transformer = QwenImage21Transformer2DModel(
+            in_channels=8,
+            out_channels=8,
             num_layers=2,
             attention_head_dim=16,
             num_attention_heads=2,
-            joint_attention_dim=WIDTH,
+            context_in_dim=WIDTH,
             axes_dims_rope=(4, 6, 6),
         )
         disturb(transformer)
-        pipe = QwenImagePipeline(
+        pipe = QwenImage21Pipeline(
             scheduler=FlowMatchEulerDiscreteScheduler(
                 use_dynamic_shifting=True, base_shift=0.5, max_shift=0.9, shift_terminal=0.02
             ),
-            vae=AutoencoderKLQwenImage(
-                base_dim=8,
-                z_dim=4,
-                dim_mult=[1, 2, 2],
+            vae=AutoencoderKLQwenImage21(
+                base_dim=4,
+                decoder_base_dim=6,
+                z_dim=8,
+                dim_mult=[1, 1, 2, 2, 2],
                 num_res_blocks=1,
-                temperal_downsample=[False, True],
-                latents_mean=[0.1, -0.2, 0.3, 0.0],
-                latents_std=[1.5, 0.7, 1.0, 2.0],
+                latents_mean=[0.1, -0.2, 0.3, 0.0] * 2,
+                latents_std=[1.5, 0.7, 1.0, 2.0] * 2,
             ),
-            text_encoder=Qwen2_5_VLForConditionalGeneration(encoder),
-            tokenizer=tokenizer,
+            text_encoder=Qwen3VLForConditionalGeneration(encoder),
+            processor=processor,
             transformer=transformer,
         )
     pipe.to(torch.float16).save_pretrained(folder / "pipe")
@@ -664,11 +824,16 @@ def wan_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "pipe"
 
 
+EDITING = tuple(family.option for family in FAMILIES if family.pictures)
+"""Options of models whose prompts have pictures."""
 FOLDERS: Mapping[str, str] = {
     "sdxl": "sdxl_folder",
     "flux_schnell": "schnell_folder",
     "flux_kontext": "flux_kontext_folder",
+    "chroma": "chroma_folder",
     "qwen_image": "qwen_image_folder",
+    "qwen_image_edit": "qwen_image_edit_folder",
+    "qwen_image_21": "qwen_image_21_folder",
     "z_image": "z_image_folder",
     "z_image_turbo": "z_image_folder",
     "flux2_klein": "flux2_folder",

@@ -131,6 +131,10 @@ def image_row(name: str, described: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+OF_IMAGES = ("diffusers.AutoencoderKLQwenImage21",)
+"""Autoencoders made as those of videos that decode single frames."""
+
+
 def decoding_row(described: Mapping[str, Any]) -> dict[str, Any]:
     """Bytes for each pixel of an image; of a video at its beginning, and for each of its frames."""
     vae = part(described).requires_grad_(False).eval()
@@ -146,7 +150,8 @@ def decoding_row(described: Mapping[str, Any]) -> dict[str, Any]:
             return live.peak / float(pixels.shape[-1] * pixels.shape[-2])
 
         found = [peak(1)]
-        if is_video:  # each latent after the first is four frames
+        if is_video and described["class"] not in OF_IMAGES:
+            # each latent after the first is four frames
             second, third = peak(2), peak(3)
             found += [second - 5 * (third - second) / 4, (third - second) / 4]
     return {"size": Part(0, vae.config).size, "decoding": [round(rate) for rate in found]}
@@ -244,6 +249,7 @@ def rows(names: Sequence[str]) -> Iterator[dict[str, Any]]:
 TARGETS = {
     **{"UNet2DConditionModel": [4, 8], "ZImageTransformer2DModel": [4, 8]},
     "Flux2Transformer2DModel": [9, 18],
+    "QwenImage21Transformer2DModel": [4, 7],
 }
 """Kinds of layers of a block that have adapters by default, and that there are."""
 

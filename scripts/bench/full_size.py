@@ -44,7 +44,8 @@ from rlfactory.utils.dotted_keys import with_values
 MODELS = {
     **{"sd14": "sd14", "sdxl": "sdxl", "sd35_medium": "sd35", "flux_dev": "flux"},
     "flux_kontext": "flux_kontext",
-    **{"qwen_image": "qwen_image", "z_image": "z_image", "flux2_klein": "flux2_klein"},
+    **{name: name for name in ("chroma", "qwen_image", "qwen_image_edit", "qwen_image_21")},
+    **{"z_image": "z_image", "flux2_klein": "flux2_klein"},
     **{"flux2_dev": "flux2_dev", "flux3_klein": "flux3_klein", "sana": "sana", "wan": "wan"},
 }
 ALGORITHMS = ("grpo", "awm", "nft")

@@ -24,6 +24,17 @@ from rlfactory.model.pipelines.modular import is_modular, with_components
 from rlfactory.model.precision import Precision
 from rlfactory.rollout import Condition
 
+
+class NoProcessor:
+    """What a pipeline asks its processor before it has a prompt."""
+
+    tokenizer = SimpleNamespace(encode=lambda _: [0])
+
+    def apply_chat_template(self, *_: object, **__: object) -> list[list[int]]:
+        """The tokens of no message."""
+        return [[]]
+
+
 LEFT_OUT = ("tokenizer", "feature_extractor", "image_encoder", "safety_checker")
 
 
@@ -88,7 +99,11 @@ def pipeline(
         encoder = {"text_encoder": HiddenStates(kept[network]), "tokenizer": CountedTokens()}
         return with_components(kind, {**kept, **encoder})
     empty = {k: None for k in inspect.signature(kind.__init__).parameters if k not in kept}
-    more = {"requires_safety_checker": False} if "requires_safety_checker" in empty else {}
+    more: dict[str, Any] = {}
+    if "requires_safety_checker" in empty:
+        more["requires_safety_checker"] = False
+    if name == "qwen_image_21":  # it asks its processor how long the system message is
+        more["processor"] = NoProcessor()
     pipe = kind(**{**{k: v for k, v in empty.items() if k != "self"}, **kept, **more})
     pipe.encode_prompt = MethodType(stand_in(name, network), pipe)
     return pipe
@@ -110,9 +125,14 @@ def stand_in(name: str, network: str) -> Callable[..., tuple[Tensor | None, ...]
         if network == "unet":
             return drawn("sequence", 77, config.cross_attention_dim), None
         length = options.get("max_sequence_length", 256)
+        if name == "qwen_image_21":  # it takes no length: that of its measured rows
+            return drawn("sequence", length, config.context_in_dim), None, None
+        if name == "chroma":
+            mask = torch.ones(len(prompts), length, dtype=tensor.dtype, device=tensor.device)
+            return drawn("sequence", length, config.joint_attention_dim), None, mask
         if name == "z_image":
             return [*drawn("sequence", length, config.cap_feat_dim)], []
-        if name in ("qwen_image", "flux2_klein", "flux2_dev"):
+        if name in ("qwen_image", "qwen_image_edit", "flux2_klein", "flux2_dev"):
             return drawn("sequence", length, config.joint_attention_dim), None
         if name == "sana":
             mask = torch.ones(len(prompts), length, dtype=torch.long, device=tensor.device)

@@ -12,6 +12,7 @@ from rlfactory.config.plan import Plan
 
 MODELS = (
     *("sd14", "sd35", "flux", "flux_schnell", "qwen_image", "z_image", "z_image_turbo"),
+    *("qwen_image_21", "qwen_image_edit"),
     *("flux_kontext", "flux2_klein", "flux2_dev", "sana", "wan"),
     *("flux3_klein", "flux3_klein_distilled"),
 )

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rlfactory.config.options import options
+from rlfactory.model.pipelines import families
 
 PAIRS = Path(__file__).parents[2] / "tests" / "data" / "image_pairs.jsonl"
 FAMILIES: Mapping[str, tuple[str, ...]] = {
@@ -17,7 +18,10 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     "FLUX.1": ("tiny_flux", "flux"),
     "FLUX.1 schnell": ("flux_schnell",),
     "FLUX.1 Kontext": ("flux_kontext",),
+    "Chroma": ("chroma",),
     "Qwen-Image": ("qwen_image",),
+    "Qwen-Image-Edit": ("qwen_image_edit",),
+    "Qwen-Image 2.1": ("qwen_image_21",),
     "Z-Image": ("z_image",),
     "Z-Image-Turbo": ("z_image_turbo",),
     "FLUX.2 klein": ("flux2_klein",),
@@ -34,13 +38,16 @@ TEXTS = frozenset(
 """Algorithms that learn from texts."""
 FINAL = frozenset(("awm", "crd", "dgpo", "diffusion_dpo", "diffusion_dpo_offline", "nft", "vgrpo"))
 """Algorithms whose loss is that of flow matching on final samples."""
+EDITING = tuple(family.option for family in families.FAMILIES if family.pictures)
+"""Options of models whose prompts have pictures."""
 REFUSED: Mapping[str, frozenset[str]] = {
     "Stable Diffusion 1, 2": frozenset(["grpo_guard"]),  # derived for the steps of flow_sde
     "Stable Diffusion XL": frozenset(["grpo_guard"]),
     "FLUX.1 schnell": FINAL,  # distilled to few steps, which the loss undoes
     "Z-Image-Turbo": FINAL,
     "FLUX.3 klein": FINAL,
-    "Wan (video)": frozenset(["diffusion_dpo_offline"]),  # pairs are images
+    # pairs are images, and the gradient is that of an image's reward
+    "Wan (video)": frozenset(["diffusion_dpo_offline", "draft", "refl"]),
 }
 
 
@@ -50,10 +57,12 @@ def algorithms() -> tuple[str, ...]:
 
 
 def data(model: str, algorithm: str) -> tuple[str, ...]:
-    """The prompts of an algorithm that learns from images of the data."""
+    """The prompts of an algorithm that learns from images of the data; a reward with a gradient."""
+    if algorithm in ("draft", "refl"):
+        return ("reward=jpeg_standin", "scoring.offload=false")
     if algorithm != "diffusion_dpo_offline":
         return ()
-    edited = ("prompts.image_column=rejected",) if model == "flux_kontext" else ()
+    edited = ("prompts.image_column=rejected",) if model in EDITING else ()
     return ("prompts=file", f"prompts.path={PAIRS}", *edited)
 
 

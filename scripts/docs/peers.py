@@ -26,7 +26,7 @@ FAMILIES = {
         *("dance", "branch", "mix", "mix_flash", "flow_factory_grpo", "flow_factory_guard"),
         "flow_factory_grpo_flux",
         *("flow_factory_grpo_flux2", "flow_factory_grpo_qwen_image"),
-        *("flow_factory_grpo_z_image", "flow_factory_grpo_wan"),
+        *("flow_factory_grpo_z_image", "flow_factory_grpo_wan", "miles_grpo_qwen_image_21"),
         *("flow_factory_dppo_flux2_klein", "flow_factory_dppo_flux2_klein_multi"),
     ),
     "Steps of a model that predicts noise": ("ddpo", "trl_ddpo", "drlx", "dance_sd"),

@@ -56,6 +56,10 @@ ALGORITHMS = {
     **{name: words(*TEXTS, f"algo={name}", *SHORT, "updates_per_iteration=2") for name in OF_TEXTS},
     "diffusion_dpo": words(*IMAGES, "algo=dpo", "group_size=2", *SHORT),
     "diffusion_dpo_offline": words(*IMAGES, "algo=diffusion_dpo_offline", *IMAGE_PAIRS, *SHORT),
+    **{
+        name: words(*IMAGES, f"algo={name}", "reward=jpeg_standin", "group_size=2", *SHORT)
+        for name in ("draft", "refl")
+    },
     "dpo": words(*TEXTS, "algo=dpo", *PAIRS, *SHORT),
     "online_dpo": words(*TEXTS, "algo=online_dpo", *SHORT),
     "sft": words(*TEXTS, "algo=sft", *WHOLE_TEXTS, *SHORT),

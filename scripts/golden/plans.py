@@ -28,6 +28,7 @@ from rlfactory.config.overrides import compose
 from rlfactory.config.plan import make_plan
 from rlfactory.config.problems import PlanError
 from rlfactory.config.words import normalise_words
+from rlfactory.model.pipelines.families import FAMILIES
 from rlfactory.model.pipelines.shipped import PACKAGED
 from rlfactory.sweep.jobs import jobs_of, seeds_of
 from rlfactory.sweep.sweep_file import read_sheet, sweeps
@@ -59,10 +60,14 @@ def cases() -> list[Words]:
     return [*dict.fromkeys(map(_portable, found))]
 
 
+EDITING = tuple(family.option for family in FAMILIES if family.pictures)
+"""Options of models whose prompts have pictures."""
+
+
 def _pair(model: str, algorithm: str, needs: Mapping[str, Any]) -> Words:
     """Model and algorithm with what they need beside each other."""
     further = [*needs.get(f"model/{model}", ()), *needs.get(f"algo/{algorithm}", ())]
-    if (model, algorithm) == ("flux_kontext", "diffusion_dpo_offline"):
+    if algorithm == "diffusion_dpo_offline" and model in EDITING:
         further.append("prompts.image_column=rejected")
     own = [word for word in further if not word.startswith(("model=", "algo="))]
     return (f"model={model}", f"algo={algorithm}", *own)

@@ -44,6 +44,7 @@ COMMON = (
 )
 IMAGES = ("model=tiny_sd3", "reward=compressibility", "schedule.steps=4", "evaluation.steps=1")
 TEXTS = ("model=tiny_gpt2", "reward=length", "dynamics.length=8")
+GRADIENT = ("updates_per_iteration=1", "reward=jpeg_standin")
 OWN: Mapping[str, tuple[str, ...]] = {
     "sft": (
         *("group_size=1", "prompts_per_iteration=8", "algo.column=chosen"),
@@ -59,6 +60,8 @@ OWN: Mapping[str, tuple[str, ...]] = {
     "opd": ("algo.teachers=[zoo:tiny_digits]",),
     "opd_token": (f"algo.teachers=[{PAIRS / 'teacher_gpt2'}]",),
     "ddpo_sf": ("updates_per_iteration=1",),
+    "draft": (*GRADIENT, "algo.last_steps=2", "algo.truncation=random"),
+    "refl": (*GRADIENT, "algo.begin=0.25"),
     "diffusion_dpo_offline": (
         "group_size=2",
         "prompts=file",

@@ -265,6 +265,8 @@ class Rollout:
             random draws.
         condition: Encoded prompts; images and videos only.
         latents: Final latents, `[B, C, H, W]`; images and videos only.
+        state: Latents before the step `Algorithm.kept_step`, `[B, C, H, W]`; only for algorithms
+            that require states.
         images: Decoded uint8 images, `[B, 3, height, width]`, or videos of F frames, `[B, F, 3,
             height, width]`, on the CPU.
         transitions: Stochastic steps; only for algorithms that train on them.
@@ -293,6 +295,7 @@ class Rollout:
     index: Tensor
     condition: Condition | None = None
     latents: Tensor | None = None
+    state: Tensor | None = None
     images: Tensor | None = None
     transitions: Transitions | None = None
     tokens: Tokens | None = None

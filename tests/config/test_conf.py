@@ -46,6 +46,8 @@ NEEDS = {
     "algo/sft": [*("model=gpt2", "prompts=file", "prompts.path=prompts.jsonl", "algo.column=null")],
     "algo/opd": ["algo.teachers=[zoo:tiny_digits]"],
     "algo/opd_token": ["model=tiny_gpt2", "algo.teachers=[zoo:tiny_gpt2]"],
+    "algo/draft": ["reward=jpeg_standin"],
+    "algo/refl": ["reward=jpeg_standin"],
     "algo/dpo": [*("model=gpt2", "prompts=file", f"prompts.path={PAIRS}")],
     "algo/diffusion_dpo_offline": ["prompts=file", f"prompts.path={IMAGE_PAIRS}"],
     "experiment/four_models": [

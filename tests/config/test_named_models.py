@@ -30,7 +30,10 @@ def test_ids_say_their_kind() -> None:
     assert option_of("Qwen/Qwen3-0.6B") == option_of("somebody/a-chat-model") == "causal_lm"
     assert option_of("black-forest-labs/FLUX.1-dev") == "flux"
     assert option_of("somebody/SDXL-of-mine") == "sdxl"
-    assert option_of("/nothing/there") is None
+    assert option_of("somebody/Chroma1-Flash") == "chroma"
+    assert option_of("Qwen/Qwen-Image-2.1-Turbo") == "qwen_image_21"
+    assert option_of("somebody/qwen-image-edit-2511-mine") == "qwen_image_edit"
+    assert option_of("/nothing/there") is option_of("Qwen/Qwen-Image-Edit") is None
 
 
 @pytest.mark.parametrize(

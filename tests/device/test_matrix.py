@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from pretended.client import Pretended
+from tiny_pipelines import EDITING
 
 DOCS = str(Path(__file__).parents[2] / "scripts" / "docs")
 sys.path.insert(0, DOCS)
@@ -139,7 +140,7 @@ def test_images_train_without_a_mismatch(
         *(f"precision={precision}", f"model.finetune={finetune}", f"memory={memory}"),
         *((*OF_FULL_SIZE, *small(model)) if small(model) else ()),
         *(GRADED if algorithm == "diffusion_dpo" else ()),
-        *(("prompts=edits",) if model == "flux_kontext" else ()),
+        *(("prompts=edits",) if model in EDITING else ()),
         *covering()[row],
     )
     assert found["units"]["update"] == 1

@@ -40,6 +40,12 @@ WORDS = {
         *("algo=dgpo", "regularizer=kl_v", "schedule.steps=6", "sample_batch=5", *SMALL, *FIRM),
         *("prompts_per_iteration=4", "group_size=3", "updates_per_iteration=2", "micro_batch=4"),
     ],
+    "draft": [
+        *("algo=draft", "reward=jpeg_standin", "schedule.steps=3", "sample_batch=3", *SMALL),
+        "optimizer.eps=1e-3",  # its gradient bends within rounding errors of pixels
+        *("prompts_per_iteration=6", "group_size=1", "updates_per_iteration=1", "micro_batch=2"),
+        *("algo.last_steps=2", "algo.truncation=random", "regularizer=kl_v"),
+    ],
     "diffusion_dpo": [
         *("algo=dpo", "schedule.steps=3", "sample_batch=3", *SMALL, *FIRM, "group_size=3"),
         "algo.beta=1",  # it multiplies rounding errors of predictions
@@ -103,7 +109,7 @@ def metrics(run: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-def assert_same_experiment(one: Path, other: Path) -> None:
+def assert_same_experiment(one: Path, other: Path, rel: float = 1e-5) -> None:
     """Rewards to rounding, parameters within 1e-6, losses and divergences nearly."""
     ours, theirs = weights(one), weights(other)
     assert ours.keys() == theirs.keys()
@@ -121,7 +127,7 @@ def assert_same_experiment(one: Path, other: Path) -> None:
         assert mine.keys() == others.keys()
         for name in mine:
             if name.startswith(("reward/", "eval/", "text/")):
-                assert mine[name] == pytest.approx(others[name], abs=1e-6, rel=1e-5), name
+                assert mine[name] == pytest.approx(others[name], abs=1e-6, rel=rel), name
             if name.startswith(("loss/", "kl/")):
                 assert mine[name] == pytest.approx(others[name], abs=1e-4, rel=1e-2), name
 
@@ -145,8 +151,9 @@ def test_two_processes_are_one(algo: str, ran: Ran, tmp_path: Path, traces: Trac
         asked.append(attempt("again", *words, "hardware=ddp"))
     found = ran(asked)
     assert {code for each in found for code in each["codes"]} == {0}, found
-    assert_same_experiment(tmp_path / "one", tmp_path / "ddp")
-    assert_same_experiment(tmp_path / "one", tmp_path / "fsdp2")
+    rel = 1e-3 if algo == "draft" else 1e-5  # its reward sees a byte that is rounded the other way
+    assert_same_experiment(tmp_path / "one", tmp_path / "ddp", rel)
+    assert_same_experiment(tmp_path / "one", tmp_path / "fsdp2", rel)
     if algo in TWICE:
         assert traces(tmp_path / "ddp") == traces(tmp_path / "again")
     said = found[1]["said"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 from tiny_pipelines import *  # noqa: F403  (its fixtures)
-from tiny_pipelines import FOLDERS
+from tiny_pipelines import EDITING, FOLDERS
 from warm_process import Warm
 
 pytestmark = [pytest.mark.dist, pytest.mark.timeout(600)]
@@ -172,7 +172,7 @@ def test_every_family_trains_sharded_as_in_one_process(
     )
     words = [f"model={model}", *NFT, LORA, *small(model), "reward=image_function"]
     words += [f"reward.function={function}:red", "precision=fp32", "memory=roomy"]
-    words += [f"prompts={'edits' if model == 'flux_kontext' else 'shapes'}", "distilled_to=null"]
+    words += [f"prompts={'edits' if model in EDITING else 'shapes'}", "distilled_to=null"]
     # steps in proportion to gradients
     words += ["recipe=none", "optimizer.eps=0.01", "optimizer.lr=0.1"]
     found = trained(alone=one(*words), sharded=fsdp2(*words))

@@ -118,6 +118,7 @@ CASES = (
     Case("FluxPipeline", of("flux_folders"), TEXT),
     Case("FluxPipeline", schnell, TEXT | {"embedded_guidance": None}),
     Case("FluxKontextPipeline", of("flux_kontext_folder"), TEXT),
+    Case("ChromaPipeline", of("chroma_folder"), TEXT),
     Case(
         "QwenImagePipeline",
         of("qwen_image_folder"),
@@ -127,6 +128,16 @@ CASES = (
             for name in ("attn.add_q_proj", "attn.norm_added_q", "attn.to_add_out", "txt_mlp")
         ),
     ),
+    Case(
+        "QwenImageEditPlusPipeline",
+        of("qwen_image_edit_folder"),
+        {"text_tokens": 384},
+        unused=tuple(
+            f"transformer_blocks.1.{name}"
+            for name in ("attn.add_q_proj", "attn.norm_added_q", "attn.to_add_out", "txt_mlp")
+        ),
+    ),
+    Case("QwenImage21Pipeline", of("qwen_image_21_folder"), {"text_tokens": 128}),
     Case(
         "ZImagePipeline",
         of("z_image_folder"),
@@ -217,25 +228,39 @@ def take_first_order_steps(pipe: Any) -> None:
         pipe.scheduler = type(scheduler).from_config(scheduler.config, **changes)
 
 
+ALONE = ("QwenImageEditPlusPipeline", "QwenImage21Pipeline")
+"""Pipelines that are called with one prompt: they take no others, or a sample depends on them."""
+
+
 @torch.no_grad()
 def drawn(model: PipelineModel, pipe: Any, output: str = "latent") -> Any:
     """What a pipeline draws, called as the adapter says."""
     if is_modular(pipe):
         return drawn_by_blocks(model, pipe, output)
+    together = 1 if model.pipeline in ALONE else len(PROMPTS)
+    rows = [slice(first, first + together) for first in range(0, len(PROMPTS), together)]
+    parts = [called(model, pipe, of, output) for of in rows]
+    return torch.cat(parts) if output == "latent" else np.concatenate(parts)
+
+
+def called(model: PipelineModel, pipe: Any, rows: slice, output: str) -> Any:
+    """What a pipeline draws of some prompts."""
     take_first_order_steps(pipe)
     # of patches of two latents where the pipeline makes them
     factor = model.latent_pixels * (2 if hasattr(pipe, "_patchify_latents") else 1)
     height, width = (factor * edge for edge in model.resolution.shape[-2:])
     arguments = model.pipeline_arguments()
     take_first_order_steps(pipe)
+    prompts = PROMPTS[rows]
     if "negative_prompt" in arguments:
-        arguments["negative_prompt"] = [arguments["negative_prompt"]] * len(PROMPTS)
+        arguments["negative_prompt"] = [arguments["negative_prompt"]] * len(prompts)
     if model.pictures:
-        arguments["image"] = [prompt.open() for prompt in with_pictures(model, PROMPTS)]
+        arguments["image"] = [prompt.open() for prompt in with_pictures(model, PROMPTS)[rows]]
+    exec("\n".join(model.pipeline_settings()), {})
     found = pipe(
-        prompt=[*PROMPTS],
+        prompt=prompts,
         num_inference_steps=STEPS,
-        latents=packed(pipe, start(model)),
+        latents=packed(pipe, start(model)[rows]),
         height=height,
         width=width,
         output_type=output,
@@ -243,6 +268,14 @@ def drawn(model: PipelineModel, pipe: Any, output: str = "latent") -> Any:
     )
     samples = found.frames if model.media == "videos" else found.images
     return unpacked(pipe, samples) if output == "latent" else samples
+
+
+def on_white(pixels: Tensor) -> Tensor:
+    """Pixels in [0, 1], `[..., C, H, W]`, without their alpha channel."""
+    if pixels.shape[-3] == 3:
+        return pixels
+    colours, alpha = pixels[..., :3, :, :], pixels[..., 3:, :, :]
+    return colours * alpha + 1 - alpha
 
 
 def drawn_by_blocks(model: PipelineModel, pipe: Any, output: str) -> Any:
@@ -309,7 +342,7 @@ def test_it_draws_what_its_own_pipeline_draws(
 
 def test_it_shows_what_its_own_pipeline_shows(case: Case, folder: Path) -> None:
     model = case.open(folder, **case.guided(1.0))
-    shown = torch.from_numpy(drawn(model, model.pipe, output="np")).movedim(-1, -3)
+    shown = on_white(torch.from_numpy(drawn(model, model.pipe, output="np")).movedim(-1, -3))
     found = model.decode(drawn(model, model.pipe))
     assert found.shape == shown.shape
     assert (found - (255 * shown).round()).abs().max() <= 1
@@ -346,9 +379,9 @@ def test_the_printed_code_shows_what_an_evaluation_shows(
     with torch.no_grad():
         start = noises[0].reshape(1, *model.resolution.shape)
         own = model.decode(integrate_ode(model, model.encode([prompt]), start, sigmas))[0]
-    shown = names["frames"] if model.media == "videos" else names["image"]
-    pixels = torch.from_numpy(255 * shown if model.media == "videos" else np.array(shown))
-    assert (pixels.movedim(-1, -3).float() - own).abs().max() <= 2
+    shown = names["frames"] if model.media == "videos" else np.array(names["image"]) / 255
+    pixels = 255 * on_white(torch.from_numpy(shown).movedim(-1, -3))
+    assert (pixels - own).abs().max() <= 2
 
 
 def test_its_decoder_gets_what_its_encoder_gave(

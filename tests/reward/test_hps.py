@@ -105,6 +105,18 @@ def test_cropping_is_an_option(small, drawn):
     assert not torch.allclose(reward.score(samples)["hps"], padded)
 
 
+@pytest.mark.parametrize("fit", ["pad", "crop"])
+def test_pixels_have_the_score_of_bytes_and_a_gradient(small, drawn, fit):
+    given, reward = drawn(PROMPTS, 300, 400), HPS(CPU, **small, fit=fit)
+    pixels = (given.images / 255).requires_grad_()
+    found = reward.score_pixels(pixels, given.prompts, given.metadata)
+    tolerance = 1e-5 if fit == "pad" else 5e-3  # Pillow rounds what it resizes
+    expected = reward.score(given)["hps"]
+    torch.testing.assert_close(found.detach(), expected, atol=tolerance, rtol=tolerance)
+    (gradient,) = torch.autograd.grad(found.sum(), pixels)
+    assert (gradient.flatten(1).norm(dim=1) > 0).all()
+
+
 @pytest.mark.parametrize(
     ("version", "name"), [("v2.1", "HPS_v2.1_compressed.pt"), ("v2.0", "HPS_v2_compressed.pt")]
 )

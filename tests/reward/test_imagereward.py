@@ -318,3 +318,13 @@ def test_older_files_hold_a_buffer_and_newer_ones_do_not(blip_state):
     load_blip_scorer(blip_state, torch.float32)
     del blip_state[T + "embeddings.position_ids"]
     load_blip_scorer(blip_state, torch.float32)
+
+
+def test_pixels_have_nearly_the_score_of_bytes_and_a_gradient(folder, drawn):
+    reward, given = load(folder), drawn(PROMPTS, 40, 40)
+    pixels = (given.images / 255).requires_grad_()
+    found = reward.score_pixels(pixels, given.prompts, given.metadata)
+    expected = reward.score(given)["imagereward"]
+    torch.testing.assert_close(found.detach(), expected, atol=2e-2, rtol=2e-2)
+    (gradient,) = torch.autograd.grad(found.sum(), pixels)
+    assert (gradient.flatten(1).norm(dim=1) > 0).all()

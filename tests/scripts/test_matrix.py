@@ -52,6 +52,10 @@ def test_the_page_names_what_is_refused() -> None:
         assert all(f"`{name}`" in line for name in refused), family
 
 
+SINGLE = ("ddpo_sf", "draft", "refl")
+"""Algorithms of one update an iteration."""
+
+
 def pairs() -> Iterator[Any]:
     """Each pair of a family and an algorithm.
 
@@ -91,9 +95,9 @@ def test_a_pair_trains_or_is_refused(
                 plan_from_words(f"model={name}", *pair[1:])
             assert "algo" in {problem.key for problem in refused.value.problems}
         return
-    once = [] if algorithm == "ddpo_sf" else ["updates_per_iteration=2"]
+    once = ["updates_per_iteration=2"] if algorithm not in SINGLE else []
     tree = ["branches=2", "tree.splits=[0]"] if algorithm == "branch_grpo" else []
-    pictures = ["prompts=edits"] if model == "flux_kontext" else []
+    pictures = ["prompts=edits"] if model in matrix.EDITING else []
     few = ["times.count=2"] if "times" in plan_from_words(*pair).config else []
     words = [*pair, *once, *few, *SHORT, *tree, *pictures, *small(model), *data]
     config = plan_from_words(*words).config

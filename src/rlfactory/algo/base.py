@@ -11,11 +11,13 @@ run-time objects; `train/build.py` passes those that the constructor names, out 
     advantage  the configured `Advantage`
     times      the configured `Times`, the noise levels to train at (forward-process algorithms)
     sigmas     the rollout's times `[n + 1]`, from 1 down to 0
+    reward     the configured `Reward`, for algorithms that follow its gradient (`score_pixels`)
 
 Order of calls in each iteration:
 
     0. `prepare`              once, before the first iteration
-    1. samples are drawn with the weight set `behaviour`, and scored
+    1. samples are drawn with the weight set `behaviour`, and scored; of each the state before
+       the step `kept_step` is kept, if there is one
        (with `samples_from = "data"`, `completion` gives the sample of each row of the data)
     2. `reward_names`         samples that lack one of these scores are dropped
     3. `compute_advantages`   on the samples of all ranks
@@ -102,14 +104,17 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
     source to check a configuration, so they must be literals. A static method `items(options, run,
     steps)` may say how many training items a sample has, by the algorithm's options, the root of
     the configuration and the sampling steps that have a likelihood; without it there is one for
-    each of `step_fraction` of those steps, of `times.count`, or one text. `networks(options)` may
-    say how many frozen networks of the model's size are in memory beside it, by one of which each
-    item is evaluated too. Both are compiled from the source, so they use builtins, and import what
-    else they need, without torch.
+    each of `step_fraction` of those steps, of `times.count`, or one text. Another, `passes(options,
+    run)`, may say how many passes of the network an item takes, on average, and of how many the
+    activations are held at once; without it both are 1. `networks(options)` may say how many frozen
+    networks of the model's size are in memory beside it, by one of which each item is evaluated
+    too. They are compiled from the source too, so they use builtins, and import what else they
+    need, without torch.
 
     Attributes:
-        requires: What the rollout must hold: `transitions` (the stochastic steps), `tokens`, or
-            `forward_process` (final samples alone, to be noised again).
+        requires: What the rollout must hold: `transitions` (the stochastic steps), `tokens`,
+            `forward_process` (final samples alone, to be noised again), or `states` (before
+            `kept_step`, from where the reward's gradient is followed through the steps of an ODE).
         compared_weight_sets: Weight sets other than the policy that `loss` evaluates.
         stores_step_mean: Whether each transition also keeps the mean of its step's distribution.
         samples_from: Where the samples of an iteration come from: the `policy`, or the `data`, of
@@ -152,7 +157,7 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
         advantage: The estimator that `compute_advantages` calls by default.
     """
 
-    requires: ClassVar[Literal["transitions", "forward_process", "tokens"]]
+    requires: ClassVar[Literal["transitions", "forward_process", "tokens", "states"]]
     compared_weight_sets: tuple[str, ...] = ()
     stores_step_mean: ClassVar[bool] = False
     samples_from: ClassVar[Literal["policy", "data"]] = "policy"
@@ -203,6 +208,23 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
             ModelError: It can't be loaded, or does not fit the model.
         """
         del model
+
+    def kept_step(self, total: int, *, seed: int, iteration: int) -> int:
+        """The step before which `Rollout.state` is kept, where the algorithm `requires` states.
+
+        Args:
+            total: The number of sampling steps.
+            seed: The run's seed.
+            iteration: Number of the iteration, from 0.
+
+        Returns:
+            From 0 to `total - 1`, the same for all samples.
+
+        Raises:
+            NotImplementedError: The algorithm requires no states.
+        """
+        del total, seed, iteration
+        raise NotImplementedError
 
     def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
         """Add `advantage` to a rollout.

@@ -157,7 +157,12 @@ _OPTIONS: Mapping[str, Callable[[Any], str | None]] = {
     "algo": algo_option,
     "dynamics": partial(ancestor_option, "dynamics"),
 }
-_BY_REQUIREMENT = {"transitions": "grpo", "forward_process": "awm", "tokens": "ppo"}
+_BY_REQUIREMENT = {
+    "transitions": "grpo",
+    "forward_process": "awm",
+    "states": "draft",
+    "tokens": "ppo",
+}
 """The option with whose companions an algorithm begins that derives from `Algorithm` itself."""
 
 

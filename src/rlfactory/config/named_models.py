@@ -29,7 +29,7 @@ from rlfactory.model.pipelines.adapter_files import (
     in_files,
     read_adapters,
 )
-from rlfactory.model.pipelines.families import BY_PIPELINE, NO_FAMILY
+from rlfactory.model.pipelines.families import BY_PIPELINE, FAMILIES, NO_FAMILY
 from rlfactory.model.pipelines.local_models import (
     LANGUAGE_OPTION,
     MODEL_INDEX,
@@ -46,24 +46,17 @@ from rlfactory.utils.data_files import FileError, read_yaml
 from rlfactory.utils.live_objects import is_reference
 
 KINDS: Mapping[str, str | None] = {
-    "qwen-image-edit": None,  # none that is trained here
-    "kontext": "flux_kontext",
-    "flux.2-klein": "flux2_klein",
-    "flux.2-dev": "flux2_dev",
-    "flux-3-image-klein-base": "flux3_klein",
-    "flux-3-image-klein": "flux3_klein_distilled",
-    "qwen-image": "qwen_image",
-    "z-image": "z_image",
-    "/sana": "sana",
-    "wan2": "wan",
-    "stable-diffusion-xl": "sdxl",
-    "sdxl": "sdxl",
-    "flux": "flux",
-    "stable-diffusion-3": "sd35",
-    "sd3": "sd35",
-    "stable-diffusion": "sd15",
+    **{part: family.option for family in FAMILIES for part in family.ids},
+    "stable-diffusion": "sd15",  # the first versions, of which sd14 is the family's option
+    "qwen-image-edit": None,  # the first version, which is not trained here
 }
 """Parts of the ids of image models, and an option of their kind."""
+
+
+def kind_of_id(path: str, default: str | None = None) -> str | None:
+    """The option of the longest part in `KINDS` that a hub id has; `default` where it has none."""
+    found = [part for part in KINDS if part in path.lower()]
+    return KINDS[max(found, key=len)] if found else default
 
 
 def with_options(words: Sequence[str], places: Sequence[str]) -> list[str]:
@@ -133,7 +126,7 @@ def option_of(path: str) -> str | None:
     if folder is not None or not is_hub_id(path):
         is_one = pipeline is None and not language_fault(folder or Path(path).expanduser())
         return LANGUAGE_OPTION if is_one else None
-    return next((option for part, option in KINDS.items() if part in path.lower()), LANGUAGE_OPTION)
+    return kind_of_id(path, LANGUAGE_OPTION)
 
 
 def is_hub_id(path: str) -> bool:

@@ -96,14 +96,24 @@ def items_per_sample(config: Config, traits: Traits) -> float:
     if requires != "transitions":
         # of a group, a pair is learned from
         learned = 2 / config["group_size"] if traits["algo"].get("learns_from_pairs") else 1
-        return learned * (1 if requires == "tokens" else int(config["times"].get("count", 1)))
+        is_noised = requires == "forward_process"
+        return learned * (int(config["times"].get("count", 1)) if is_noised else 1)
     drawn = 1 if config["branch_at"] == "step" else len(steps)
     return max(1, int(drawn * config["algo"].get("step_fraction", 1.0)))
 
 
+def passes_per_item(config: Config) -> tuple[float, float]:
+    """Passes with a gradient that a training item takes, on average, and of how many the
+    activations are held at once.
+    """
+    own = class_function(config["algo"]["_target_"], "passes", trusted_by(config))
+    return (1.0, 1.0) if own is None else own(config["algo"], config)
+
+
 def nfe_train(config: Config, traits: Traits) -> float:
     """Forward passes with a gradient per sample, in all epochs."""
-    return items_per_sample(config, traits) * int(config["epochs"])
+    items = items_per_sample(config, traits) * int(config["epochs"])
+    return items * passes_per_item(config)[0]
 
 
 def nfe_compare(config: Config, traits: Traits) -> float:
@@ -112,7 +122,8 @@ def nfe_compare(config: Config, traits: Traits) -> float:
     """
     others = set(of_algo(config, traits, "compared_weight_sets", ())) | references(config, traits)
     networks = len(others) + (frozen_networks(config) > 0)
-    return nfe_train(config, traits) * networks + nfe_old_log_likelihoods(config, traits)
+    compared = items_per_sample(config, traits) * int(config["epochs"]) * networks
+    return compared + nfe_old_log_likelihoods(config, traits)
 
 
 def frozen_networks(config: Config) -> int:

@@ -291,6 +291,24 @@ class ImageModel(Model):
             `[B, 3, H, W]` or `[B, F, 3, H, W]`, uint8, rounded, on the CPU.
         """
 
+    def decode_pixels(self, latents: Tensor) -> Tensor:
+        """`decode` with a gradient: images that are not rounded, for a reward's `score_pixels`.
+
+        Args:
+            latents: `[B, C, h, w]`, at t = 0.
+
+        Returns:
+            `[B, 3, H, W]`, float32 in [0, 1], on the model's device.
+
+        Raises:
+            ModelError: the model has no such decoder.
+        """
+        del latents
+        raise ModelError(
+            f"{type(self).__name__} decodes without a gradient: its class needs the method"
+            " `decode_pixels`"
+        )
+
     def encode_images(self, images: Tensor) -> Tensor:
         """Latents of images of the data, which `decode` turns into them again, nearly.
 
@@ -312,6 +330,10 @@ class ImageModel(Model):
     @abstractmethod
     def pipeline_arguments(self) -> dict[str, object]:
         """Keyword arguments with which calling the pipeline predicts as `predict` does."""
+
+    def pipeline_settings(self) -> Sequence[str]:
+        """Lines of code before such a call, for what has no argument. None by default."""
+        return ()
 
 
 def with_values(network: Any, values: Mapping[str, Tensor] | None) -> Any:

@@ -30,10 +30,17 @@ from rlfactory.model.pipelines.loading import (
     encode_pixels,
     encode_scaled,
     load_pipeline,
+    to_unit,
 )
 from rlfactory.model.pipelines.modular import save_pipeline
 from rlfactory.model.pipelines.teacher_files import adapter_folder
-from rlfactory.model.pipelines.text_encoders import Read, open_pipeline, prompt_reader, report_cut
+from rlfactory.model.pipelines.text_encoders import (
+    TOKENIZERS,
+    Read,
+    open_pipeline,
+    prompt_reader,
+    report_cut,
+)
 from rlfactory.model.precision import Precision
 from rlfactory.model.saved_activations import keep_halves
 from rlfactory.model.weight_sets import WeightSets
@@ -42,6 +49,9 @@ from rlfactory.rollout import Condition
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.pytree import to_device
 from rlfactory.utils.types import LoraTargets, NonNegative, Positive, PositiveInt, Size
+
+NEGATIVE = "negative_"
+"""How names of the negative prompt's rows beside a prompt's begin."""
 
 
 class PipelineModel(ImageModel):
@@ -72,6 +82,9 @@ class PipelineModel(ImageModel):
 
     adapted: ClassVar[list[str]]
     """The module names that get adapters where `lora_targets` names none."""
+    negatives_beside: ClassVar[bool] = False
+    """Whether `_encode` gives rows of the negative prompt with each prompt's, with guidance, named
+    `NEGATIVE` and what they stand for: where the negative prompt is read with the picture."""
     load_options: ClassVar[Mapping[str, Any]] = {}
     """Keywords for the pipeline's `from_pretrained`."""
 
@@ -98,7 +111,8 @@ class PipelineModel(ImageModel):
         self.precision.set_matmul_precision(device)
         self.memory = memory or Memory()
         self.guidance, self.negative_prompt = guidance, negative_prompt
-        negatives = [self._negative_text(negative_prompt)] if guidance > 1 else []
+        apart = guidance > 1 and not self.negatives_beside
+        negatives = [self._negative_text(negative_prompt)] if apart else []
         self.pipe, self.text_encoders = open_pipeline(
             getattr(diffusers, self.pipeline),
             path,
@@ -178,7 +192,7 @@ class PipelineModel(ImageModel):
     @cached_property
     def _read(self) -> Read:
         parts = self.pipe.components.items()
-        tokenizers = [part for n, part in parts if n.startswith("tokenizer") and part is not None]
+        tokenizers = [part for name, part in parts if name.startswith(TOKENIZERS) and part]
         return prompt_reader(tokenizers, self._tokens_read(), self._written)
 
     def _tokens_read(self) -> int:
@@ -261,13 +275,17 @@ class PipelineModel(ImageModel):
 
     def predict(self, x: Tensor, t: Tensor, condition: Condition) -> Tensor:
         """The prediction, with classifier-free guidance if `guidance` is above 1."""
-        if self._negative is None:
-            return self._evaluate(x, t, condition.tensors)
+        tensors = condition.tensors
+        beside = {n: rows for n, rows in tensors.items() if n.startswith(NEGATIVE)}
+        own = {n: rows for n, rows in tensors.items() if n not in beside}
+        negative = {n.removeprefix(NEGATIVE): rows for n, rows in beside.items()} or self._negative
+        if negative is None:
+            return self._evaluate(x, t, own)
         # one pass of 2 B rows, which both carry gradient; what the negative prompt lacks, such as a
         # picture, is that of the prompts
         both = {
-            name: torch.cat([self._negative.get(name, rows).expand_as(rows), rows])
-            for name, rows in condition.tensors.items()
+            name: torch.cat([negative.get(name, rows).expand_as(rows), rows])
+            for name, rows in own.items()
         }
         return self._combine(*self._evaluate(torch.cat([x, x]), torch.cat([t, t]), both).chunk(2))
 
@@ -302,8 +320,14 @@ class PipelineModel(ImageModel):
         with self.memory.decoding(self.pipe.vae, self.device):
             return decode_latents(self._decode, latents, self.latent_pixels)
 
+    def decode_pixels(self, latents: Tensor) -> Tensor:
+        """By the same autoencoder, which stays there for the backward pass."""
+        if self.memory.offload_vae:  # `decode` offloads it again
+            self.pipe.vae.to(self.device)
+        return to_unit(self._decode(latents))
+
     def _decode(self, latents: Tensor) -> Tensor:
-        """Pixels `[B, 3, H, W]`, of a video `[B, F, 3, H, W]`, in [-1, 1]; without gradient."""
+        """Pixels `[B, 3, H, W]`, of a video `[B, F, 3, H, W]`, in [-1, 1]."""
         return decode_scaled(self.pipe.vae, latents)
 
     def encode_images(self, images: Tensor) -> Tensor:

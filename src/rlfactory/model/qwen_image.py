@@ -1,5 +1,6 @@
 """Adapter for Qwen-Image, at any resolution."""
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -23,6 +24,9 @@ class QwenImage(FlowModel):
         sequence, mask = self.pipe.encode_prompt(
             prompts, device=self.device, max_sequence_length=self.text_tokens
         )
+        return self._padded(sequence, mask)
+
+    def _padded(self, sequence: Tensor, mask: Tensor | None) -> TextEmbeddings:
         rows, length, _ = sequence.shape
         mask = sequence.new_ones(rows, length) if mask is None else mask
         missing = self.text_tokens - length
@@ -38,20 +42,30 @@ class QwenImage(FlowModel):
         return str(self.pipe.prompt_template_encode).format(prompt)
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
-        batch, channels, h, w = x.shape
+        h, w = x.shape[-2:]
+        images = [x, *self._pictures(text)]
+        packed = [self.pipe._pack_latents(image, *image.shape) for image in images]
+        shapes = [(1, image.shape[-2] // 2, image.shape[-1] // 2) for image in images]
         times = self._times(t) / 1000  # the transformer multiplies by 1000 itself
-        with exact_inputs(self.network.time_text_embed, times):
+        # some read pictures at time 0
+        exact = torch.cat([times, 0 * times]) if self.network.config.zero_cond_t else times
+        with exact_inputs(self.network.time_text_embed, exact):
             velocity = self.network(
-                hidden_states=self.pipe._pack_latents(x, batch, channels, h, w),
+                hidden_states=torch.cat(packed, 1),
                 timestep=times,
                 encoder_hidden_states=text["sequence"],
                 encoder_hidden_states_mask=text["mask"],
-                img_shapes=[[(1, h // 2, w // 2)]] * batch,
+                img_shapes=[shapes] * len(x),
                 return_dict=False,
-            )[0]
+            )[0][:, : h * w // 4]
         scale = self.pipe.vae_scale_factor
         unpacked: Tensor = self.pipe._unpack_latents(velocity, h * scale, w * scale, scale)
         return unpacked[:, :, 0]
+
+    def _pictures(self, text: TextEmbeddings) -> list[Tensor]:
+        """Latents `[B, C, h, w]` that the network reads behind the sample's."""
+        del text
+        return []
 
     def _combine(self, negative: Tensor, positive: Tensor) -> Tensor:
         guided = super()._combine(negative, positive)

@@ -5,7 +5,8 @@ The head of github.com/christophschuhmann/improved-aesthetic-predictor is an MLP
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +45,7 @@ class Aesthetic(Reward):
 
     media = "images"
     main = "aesthetic"
+    differentiable = True
     image_half = True
 
     def __init__(
@@ -75,3 +77,10 @@ class Aesthetic(Reward):
         """Ratings `[B]`, mostly between 1 and 10."""
         # on the CPU in float32: exact, and its cost is negligible
         return {"aesthetic": self.head(self.clip.embed_images(require_images(samples)))}
+
+    def score_pixels(
+        self, pixels: Tensor, prompts: Sequence[str], metadata: Sequence[Mapping[str, Any]]
+    ) -> Tensor:
+        del prompts, metadata
+        ratings: Tensor = self.head(self.clip.embed_pixels(pixels).cpu())
+        return ratings

@@ -104,6 +104,7 @@ class Reward(ABC):
             wherever the weights lie; None where options name the network.
         image_half: Whether the text half of its CLIP is dropped.
         gives_scores: Whether there are scores at all; without any, `score` is not called.
+        differentiable: Whether `score_pixels` gives the main score with a gradient.
         main: The name of the score that trains; the others are reported only.
         better: Of scores besides `main`, whether higher or lower is better, as reports say it.
             Nothing is marked as best in a score that is not named.
@@ -121,6 +122,7 @@ class Reward(ABC):
     published_size: ClassVar[str | None] = None
     image_half: ClassVar[bool] = False
     gives_scores: ClassVar[bool] = True
+    differentiable: ClassVar[bool] = False
     better: ClassVar[Mapping[str, Direction]] = {}
     main: str
 
@@ -139,6 +141,29 @@ class Reward(ABC):
         Raises:
             RewardError: The reward cannot score at all; the run ends.
         """
+
+    def score_pixels(
+        self, pixels: Tensor, prompts: Sequence[str], metadata: Sequence[Mapping[str, Any]]
+    ) -> Tensor:
+        """The main score, with its gradient, of images that are not rounded to bytes.
+
+        For algorithms that follow the gradient of a reward (`algo.draft`), which call it on each
+        rank and may call it again in the backward pass: it has no state and nothing random.
+
+        Args:
+            pixels: `[B, 3, H, W]` float in [0, 1] with gradient, on any device.
+            prompts: The `B` prompts as texts.
+            metadata: What each prompt's source says about it, by key.
+
+        Returns:
+            `[B]` on any device, NaN for none. Of rounded pixels it is what `score` gives, up to
+            what preprocessing rounds.
+
+        Raises:
+            RewardError: The reward is not `differentiable`.
+        """
+        del pixels, prompts, metadata
+        raise RewardError(f"{type(self).__name__} has no gradient: it is not `differentiable`")
 
     @property
     def score_weights(self) -> Mapping[str, float] | None:

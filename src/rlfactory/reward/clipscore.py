@@ -1,6 +1,7 @@
 """CLIPScore: the cosine of an image's and its prompt's embedding by CLIP (Radford et al. 2021)."""
 
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -31,6 +32,7 @@ class ClipScore(Reward):
 
     media = "images"
     main = "clipscore"
+    differentiable = True
 
     def __init__(
         self,
@@ -57,3 +59,10 @@ class ClipScore(Reward):
         """Scores `[B]`; cosines are mostly between 0.1 and 0.4. NaN where `dtype` overflows."""
         cosine = self.clip.cosines(require_images(samples), samples.prompts)
         return {"clipscore": scaled(cosine, self.clip.logit_scale, self.scale)}
+
+    def score_pixels(
+        self, pixels: Tensor, prompts: Sequence[str], metadata: Sequence[Mapping[str, Any]]
+    ) -> Tensor:
+        del metadata
+        cosine = self.clip.pixel_cosines(pixels, prompts)
+        return scaled(cosine, self.clip.logit_scale, self.scale)

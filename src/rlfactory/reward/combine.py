@@ -1,6 +1,6 @@
 """Composite reward: a weighted sum of rewards, with normalisation, gates and clipping."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, final
 
 import torch
@@ -180,6 +180,15 @@ class Combine(Reward):
         counted = {self._name(p): v for p, v in values.items() if self._name(p) != p}
         # named twice: first in order, and not replaced by a part's score of that name
         return {COMBINED: combined} | scores | counted | {COMBINED: combined}
+
+    def score_pixels(
+        self, pixels: Tensor, prompts: Sequence[str], metadata: Sequence[Mapping[str, Any]]
+    ) -> Tensor:
+        """The plain sum; a closed gate has no gradient."""
+        counting = self.counting
+        read = dict.fromkeys([*counting, *(g for p in counting for g in self.gates.get(p, {}))])
+        scores = {n: self.parts[n].score_pixels(pixels, prompts, metadata) for n in read}
+        return self._sum({part: self._counted(part, scores) for part in counting})
 
     def normalise(self, scores: Mapping[str, Tensor], groups: Tensor) -> Mapping[str, Tensor]:
         """The scores, with the weighted sum of the normalised parts as `combined`."""

@@ -4,7 +4,7 @@ The network is open_clip's ViT-H-14, fine-tuned on human preferences. The prepro
 the longer side is resized, and the shorter one padded with black.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -65,7 +65,8 @@ _PROJECTIONS = {
 
 
 def resize_and_pad(images: Tensor, side: int = 224) -> Tensor:
-    """HPSv2's preprocessing: images `[B, 3, H, W]` uint8 to `[B, 3, side, side]` float32.
+    """HPSv2's preprocessing: images `[B, 3, H, W]`, uint8 or float in [0, 1], to `[B, 3, side,
+    side]` float32.
 
     As in HPSv2's open_clip (`ResizeMaxSize`): the longer side becomes `side` (bicubic with
     antialias on numbers in [0, 1], neither clipped nor rounded), the rest is black; then
@@ -74,12 +75,14 @@ def resize_and_pad(images: Tensor, side: int = 224) -> Tensor:
     height, width = images.shape[2:]
     scale = side / max(height, width)
     size = (round(height * scale), round(width * scale))
-    pixels = images.float() / 255
+    pixels = images if images.is_floating_point() else images.float() / 255
     if size != (height, width):
         pixels = interpolate(pixels, size, mode="bicubic", align_corners=False, antialias=True)
     left, top = (side - size[1]) // 2, (side - size[0]) // 2
     pixels = pad(pixels, (left, side - size[1] - left, top, side - size[0] - top))
-    mean, std = torch.tensor(OPENAI_CLIP_MEAN), torch.tensor(OPENAI_CLIP_STD)
+    mean, std = (
+        torch.tensor(values, device=pixels.device) for values in (OPENAI_CLIP_MEAN, OPENAI_CLIP_STD)
+    )
     return (pixels - mean[:, None, None]) / std[:, None, None]
 
 
@@ -91,6 +94,7 @@ class HPS(Reward):
 
     media = "images"
     main = "hps"
+    differentiable = True
     published_size = "hps"
 
     def __init__(
@@ -125,6 +129,12 @@ class HPS(Reward):
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]`, mostly between 0.15 and 0.4. NaN where `dtype` overflows."""
         return {"hps": self.clip.cosines(require_images(samples), samples.prompts)}
+
+    def score_pixels(
+        self, pixels: Tensor, prompts: Sequence[str], metadata: Sequence[Mapping[str, Any]]
+    ) -> Tensor:
+        del metadata
+        return self.clip.pixel_cosines(pixels, prompts)
 
 
 def convert(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

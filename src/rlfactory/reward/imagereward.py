@@ -19,6 +19,7 @@ from transformers import (
     CLIPImageProcessorPil,
 )
 
+from rlfactory.reward.backbones.clip import clip_preprocessing
 from rlfactory.reward.backbones.pretrained import (
     Precision,
     load_full_tokenizer,
@@ -49,6 +50,7 @@ class ImageReward(Reward):
 
     media = "images"
     main = "imagereward"
+    differentiable = True
 
     def __init__(
         self,
@@ -77,6 +79,13 @@ class ImageReward(Reward):
         # as published: bicubic resize of the shorter side, centre crop, CLIP's mean and deviation
         self.processor = CLIPImageProcessorPil(size={"shortest_edge": size}, crop_size=size)
 
+    def score_pixels(
+        self, pixels: Tensor, prompts: Sequence[str], metadata: Sequence[Mapping[str, Any]]
+    ) -> Tensor:
+        del metadata
+        inputs = clip_preprocessing(self.processor, None)(pixels.to(self.device))
+        return normalise(self.model(inputs, *self._tokens(prompts)))
+
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]`, unbounded; NaN where `dtype` overflows."""
         images = require_images(samples)
@@ -89,7 +98,11 @@ class ImageReward(Reward):
     @torch.inference_mode()
     def _raw(self, images: Tensor, prompts: Sequence[str]) -> Tensor:
         pixels = self.processor(list(images.numpy()), return_tensors="pt")["pixel_values"]
-        # padded to one length for all batches, as published
+        raw: Tensor = self.model(pixels.to(self.device), *self._tokens(prompts))
+        return raw.cpu()
+
+    def _tokens(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Tokens and mask, padded to one length for all batches, as published."""
         text = self.tokenizer(
             list(prompts),
             padding="max_length",
@@ -97,8 +110,7 @@ class ImageReward(Reward):
             max_length=_MAX_TOKENS,
             return_tensors="pt",
         ).to(self.device)
-        raw: Tensor = self.model(pixels.to(self.device), text["input_ids"], text["attention_mask"])
-        return raw.cpu()
+        return text["input_ids"], text["attention_mask"]
 
 
 def _load_tokenizer(path: str, model: "BlipScorer") -> Any:

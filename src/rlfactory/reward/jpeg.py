@@ -27,7 +27,8 @@ def _bytes(image: Image.Image, quality: int) -> int:
     return file.tell()
 
 
-def _checked_quality(quality: int) -> int:
+def checked_quality(quality: int) -> int:
+    """`quality`; ValueError unless it is one of a JPEG."""
     if not 1 <= quality <= 100:
         raise ValueError(f"reward.quality={quality}: is the quality of a JPEG; allowed is 1 to 100")
     return quality
@@ -50,7 +51,7 @@ class Compressibility(Reward):
             quality: JPEG quality, 1 to 100.
             unit: > 0: kilobytes that make a score of 1; Flow-GRPO's compressibility takes 500.
         """
-        self.quality = _checked_quality(quality)
+        self.quality = checked_quality(quality)
         self.unit = unit
 
     def score(self, samples: Samples) -> dict[str, Tensor]:

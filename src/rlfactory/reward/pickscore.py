@@ -4,7 +4,8 @@ A CLIP ViT-H-14 trained on Pick-a-Pic: of two images, people prefer the first wi
 `sigmoid(s_1 - s_2)`, where `s = exp(logit_scale) * cosine`.
 """
 
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -38,6 +39,7 @@ class PickScore(Reward):
 
     media = "images"
     main = "pickscore"
+    differentiable = True
 
     def __init__(
         self,
@@ -64,3 +66,10 @@ class PickScore(Reward):
         """Scores `[B]`; logits are mostly between 17 and 25. NaN where `dtype` overflows."""
         cosine = self.clip.cosines(require_images(samples), samples.prompts)
         return {"pickscore": scaled(cosine, self.clip.logit_scale, self.scale)}
+
+    def score_pixels(
+        self, pixels: Tensor, prompts: Sequence[str], metadata: Sequence[Mapping[str, Any]]
+    ) -> Tensor:
+        del metadata
+        cosine = self.clip.pixel_cosines(pixels, prompts)
+        return scaled(cosine, self.clip.logit_scale, self.scale)

@@ -31,6 +31,7 @@ class ShapesLearned(Reward):
     media = "images"
     metadata = Shapes.metadata
     main = "shapes_learned"
+    differentiable = True
     better = {"shapes": "higher", "shapes_strict": "higher"}
     best_score = 1.0
 
@@ -55,10 +56,20 @@ class ShapesLearned(Reward):
     @torch.inference_mode()
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]` in [0, 1]."""
-        images = require_images(samples).to(self.device)
-        asked = torch.stack([fields(metadata) for metadata in samples.metadata])
-        predicted = self.model(images, asked.to(self.device)).sigmoid().cpu()
+        predicted = self._predicted(require_images(samples), samples.metadata).cpu()
         return {"shapes_learned": predicted, **self.gold.score(samples)}
+
+    def score_pixels(
+        self, pixels: Tensor, prompts: Sequence[str], metadata: Sequence[Mapping[str, Any]]
+    ) -> Tensor:
+        del prompts
+        return self._predicted(255 * pixels, metadata)
+
+    def _predicted(self, images: Tensor, metadata: Sequence[Mapping[str, Any]]) -> Tensor:
+        """Scores `[B]` on the device, of images from 0 to 255."""
+        asked = torch.stack([fields(row) for row in metadata]).to(self.device)
+        scores: Tensor = self.model(images.to(self.device), asked).sigmoid()
+        return scores
 
 
 def fields(metadata: Mapping[str, Any]) -> Tensor:
@@ -108,7 +119,9 @@ class SceneScorer(nn.Module):
         self.head = nn.Sequential(nn.Linear(2 * 32, 32), nn.GELU(), nn.Linear(32, 1))
 
     def forward(self, images: Tensor, asked: Tensor) -> Tensor:
-        """Logits of the scores `[B]`, of images `[B, 3, H, W]` uint8 and `fields` `[B, FIELDS]`."""
+        """Logits of the scores `[B]`, of images `[B, 3, H, W]` of 0 to 255 and `fields`
+        `[B, FIELDS]`.
+        """
         seen = self.look(images.float() / 127.5 - 1)
         height, width = seen.shape[2:]
         y, x = (torch.linspace(-1, 1, n, device=seen.device) for n in (height, width))

@@ -73,6 +73,13 @@ class StandInReward(Reward):
         """Numbers of any size."""
         return {self.main: torch.rand(len(samples.prompts))}
 
+    def score_pixels(
+        self, pixels: Tensor, prompts: Sequence[str], metadata: Sequence[Mapping[str, Any]]
+    ) -> Tensor:
+        """A number whose gradient reaches all pixels."""
+        del prompts, metadata
+        return pixels.mean((1, 2, 3))
+
 
 class OneEncoder:
     """Text encoders that encode one prompt, and give its rows to all others."""

@@ -89,7 +89,7 @@ def build(
     times = instantiate_group(config, "times")
     advantage = instantiate_group(_with_score_weights(config, reward), "advantage")
     algo = build_algorithm(
-        config, dynamics=dynamics, advantage=advantage, times=times, sigmas=sigmas
+        config, dynamics=dynamics, advantage=advantage, times=times, sigmas=sigmas, reward=reward
     )
     if algo.requires == "forward_process":
         times.require_steps(sigmas)

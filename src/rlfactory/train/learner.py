@@ -135,7 +135,8 @@ class Learner:
         algo, hardware = self.components.algo, self.components.hardware
         gather = hardware.gather_passes
         model: Any = self.components.model  # of images or texts, as the algorithm
-        if algo.requires == "forward_process" and not algo.has_surrogate_likelihood:
+        from_samples = algo.requires in ("forward_process", "states")
+        if from_samples and not algo.has_surrogate_likelihood:
             return rollout
         minibatches = [
             local_row_numbers(rollout, rows)

@@ -160,7 +160,8 @@ class Trainer:
 
     def _merged_adapters(self) -> AbstractContextManager[None]:
         """Adapters may be merged where no step of a rollout is replayed."""
-        model, replays = self.components.model, self.components.algo.requires != "forward_process"
+        model, needed = self.components.model, self.components.algo.requires
+        replays = needed not in ("forward_process", "states")
         if replays or not isinstance(model, ImageModel):
             return nullcontext()
         return model.merged_adapters()

@@ -591,6 +591,13 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         {"algo": {"required_dynamics": "cps"}, "model": {"process": "vp"}},
         "algo",
     ),
+    (checks.gradients.require_reward_gradient, {}, {"algo": {"requires": "states"}}, "reward"),
+    (
+        checks.gradients.require_gradient_path,
+        {"scoring": {"offload": True, "background": "none"}, "resample": 0},
+        {"algo": {"requires": "states"}},
+        "scoring.offload",
+    ),
     (
         checks.optimisation.require_single_update,
         {},

@@ -43,13 +43,15 @@ def test_what_autograd_keeps_is_what_was_counted_at_full_size(name: str) -> None
     if name != "flux2_dev":  # the defaults of the adapters, with which the page was counted
         guided = name in ("sd14", "sdxl", "qwen_image", "flux3_klein", "wan")
         words.append(f"model.guidance={4.5 if guided else 1}")
+    if name == "qwen_image_21":
+        words.append("model.text_tokens=256")
     config = plan_from_words(*words).config
     need = images_need(config, traits_of(config))
     assert need.learning / 2**30 == pytest.approx(counted()[name], rel=TOLERANCE)
 
 
 @pytest.mark.parametrize("size", [64, 128])
-@pytest.mark.parametrize("name", ["flux_dev", "sd14", "qwen_image", "sana"])
+@pytest.mark.parametrize("name", ["flux_dev", "sd14", "qwen_image", "qwen_image_21", "sana"])
 def test_decoding_takes_what_is_said(name: str, size: int, bench: ModuleType) -> None:
     vae = parts_of(published()[name]["hub"][0])["vae"]
     frames = [1] if "z_dim" in vae.config else []

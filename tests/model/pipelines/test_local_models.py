@@ -128,6 +128,10 @@ def test_sizes_are_multiples_of_what_a_token_or_a_latent_covers() -> None:
     assert sizes_of(vae, network, "StableDiffusion3Pipeline") == (16, 3072)
     video = {"temperal_downsample": [False, True, True]}
     assert sizes_of(video, network, "QwenImagePipeline") == (16, None)
+    assert sizes_of(video, network, "MinePipeline") == (16, 3072)
+    assert sizes_of(vae, {}, "SanaPipeline") == (8, None)
+    deep = {"temperal_downsample": [False, True, True, True]}
+    assert sizes_of(deep, {}, "QwenImage21Pipeline") == (32, None)
 
 
 def test_the_nearest_sizes_come_first() -> None:

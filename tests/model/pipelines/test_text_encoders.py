@@ -288,7 +288,18 @@ def test_the_network_makes_room_while_prompts_are_encoded_in_advance() -> None:
 
 
 FAMILIES = ("tiny_sd", "tiny_sd3", "tiny_flux", "sdxl", "flux_kontext", "qwen_image", "z_image")
-MORE = ("flux2_klein", "flux2_dev", "flux3_klein", "sana", "wan")
+MORE = (
+    "chroma",
+    "qwen_image_edit",
+    "qwen_image_21",
+    "flux2_klein",
+    "flux2_dev",
+    "flux3_klein",
+    "sana",
+    "wan",
+)
+
+ROOM = {"qwen_image": 300, "qwen_image_edit": 500, "qwen_image_21": 300, "flux2_dev": 900}
 
 
 def are_equal(model: Any, texts: Sequence[str]) -> bool:
@@ -301,7 +312,9 @@ def are_equal(model: Any, texts: Sequence[str]) -> bool:
 )
 def test_what_is_said_to_be_cut_is_cut(family: str, small: Callable[[str], list[str]]) -> None:
     # a template is long in the tokens of these small tokenizers, which are bytes
-    room = {"qwen_image": 300, "flux2_dev": 900}.get(family, 60)
+    room = {"qwen_image": 300, "qwen_image_edit": 500, "qwen_image_21": 300, "flux2_dev": 900}.get(
+        family, 60
+    )
     read = [] if family in ("tiny_sd", "sdxl") else [f"model.text_tokens={room}"]
     words = [*small(family), *read, "model.finetune=full", "precision=fp32", "hardware=cpu"]
     config = plan_from_words(f"model={family}", *words, "distilled_to=null").config

@@ -54,13 +54,15 @@ def unread_groups(traits: Traits) -> set[str]:
     """The groups whose choices have no effect.
 
     Language models have no noise levels, and their algorithms have their own advantages. Algorithms
-    on sampling steps learn at the times of these steps.
+    on sampling steps learn at the times of these steps; those on a reward's gradient need no
+    advantages.
     """
     image_groups = {"schedule", "window", "advantage"}
     hidden = image_groups if traits["model"].get("process") == "tokens" else set()
-    return hidden | (
-        {"times"} if traits["algo"].get("requires") != "forward_process" else {"window"}
-    )
+    requires = traits["algo"].get("requires")
+    if requires == "states":
+        return hidden | {"times", "window", "advantage"}
+    return hidden | ({"times"} if requires != "forward_process" else {"window"})
 
 
 def is_algorithm_mismatched(traits: Traits) -> bool:

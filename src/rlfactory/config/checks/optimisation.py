@@ -59,6 +59,8 @@ def _by_group(config: Config, traits: Traits) -> bool:
     """Whether advantages are relative to the group of a prompt."""
     if traits["algo"].get("requires") == "tokens":
         return config["algo"].get("baseline") in ("group", "rloo")
+    if traits["algo"].get("requires") == "states":
+        return False
     node = config["advantage"]
     scopes = (node.get("mean"), node.get("std"))
     is_global = scopes in (("global", "global"), ("global", "none"))
@@ -83,7 +85,9 @@ def require_single_update(config: Config, traits: Traits) -> Iterator[Problem]:
         for key, count in (("updates_per_iteration", updates), ("epochs", epochs)):
             if count > 1:
                 message = f"is {count}; allowed is 1, since a second update is not on-policy"
-                yield Problem(key, f"{message} (algo=ddpo takes several)", f"{key}=1")
+                if traits["algo"].get("requires") == "transitions":
+                    message += " (algo=ddpo takes several)"
+                yield Problem(key, message, f"{key}=1")
 
 
 def require_equal_updates(config: Config, traits: Traits) -> Iterator[Problem]:

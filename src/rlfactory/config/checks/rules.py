@@ -13,6 +13,7 @@ from rlfactory.config.checks import (
     chats,
     combined,
     data,
+    gradients,
     model_files,
     networks,
     optimisation,
@@ -30,6 +31,7 @@ from rlfactory.utils.dotted_keys import value_at
 _MODULES = (
     optimisation,
     sampling,
+    gradients,
     data,
     combined,
     prompt_files,

@@ -15,7 +15,7 @@ from rlfactory.config.memory.model_parts import (
     own_tables,
     parts_of,
 )
-from rlfactory.config.nfe import items_per_sample, passes_per_prediction
+from rlfactory.config.nfe import items_per_sample, passes_per_item, passes_per_prediction
 from rlfactory.config.schema.signature import trait
 from rlfactory.model.pipelines.local_models import height_and_width
 from rlfactory.utils.types import Size
@@ -74,6 +74,9 @@ def way(config: Config, when: str) -> str:
 ENCODING = 0.04
 """Activations of encoding a prompt, as a fraction of the encoders' weights: T5-XXL needs 0.3 GiB in
 half precision."""
+DECODER_GRADIENT = 7.5
+"""What an autoencoder keeps for a gradient through its decoder, over what decoding holds at most:
+that of Stable Diffusion, counted on empty tensors."""
 PIXELS_TOGETHER = 1024**2
 """Pixels of images that are decoded together, at most (`model.pipelines.loading`)."""
 LARGEST_TILE = 512
@@ -116,6 +119,10 @@ def images_need(config: Config, traits: Traits) -> Need:
         sampling += copied_weights(config, network.parameters, "rollout")
     if full or not memory["gradient_checkpointing"]:
         learning += copied_weights(config, network.parameters, "learning")
+    learning *= passes_per_item(config)[1]
+    if traits["algo"].get("requires") == "states":
+        pixels = pixels_of(model["size"])
+        learning += DECODER_GRADIENT * config["micro_batch"] * autoencoder.decoding(pixels, 1)
     decoded = _decoded(config, parts["vae"], autoencoder, largest)
     drawn, items = _rollout(config, traits, parts, network, text)
     return Need(
@@ -163,8 +170,10 @@ def _rollout(
     latents = 4.0 * channels * latent_area(parts, config, config["model"]["size"]) * samples
     width = next((int(network.config[name]) for name in TEXT_WIDTHS if name in network.config), 0)
     embeddings = float(prompts * text * width * BYTES[config["precision"]["weights"]])
-    if traits["algo"].get("requires") != "transitions":
-        return latents + embeddings, latents * items_per_sample(config, traits)
+    requires = traits["algo"].get("requires")
+    if requires != "transitions":
+        kept = 2 * latents if requires == "states" else latents
+        return kept + embeddings, latents * items_per_sample(config, traits)
     stored = 2 * BYTES[config["latent_storage"]] / 4 * len(stochastic_steps(config))
     return latents * (1 + stored) + embeddings, 0.0
 

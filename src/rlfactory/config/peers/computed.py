@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory.config.composites import is_function
-from rlfactory.config.named_models import KINDS, is_hub_id
+from rlfactory.config.named_models import is_hub_id, kind_of_id
 from rlfactory.config.options import options
 from rlfactory.config.peers.importer import Translation
 from rlfactory.config.peers.names import our_option
@@ -33,7 +33,7 @@ BATCH = 8
 
 def model_of_name(path: Any, made: Translation) -> None:
     """The option of an image model by a part of its id."""
-    option = next((o for part, o in KINDS.items() if part in str(path).lower()), None)
+    option = kind_of_id(str(path))
     if option is None:
         message = f"{path} is of a kind that is not trained here"
         raise PlanError([Problem("pretrained.model", message)])

@@ -26,7 +26,7 @@ from rlfactory.utils import types
 from rlfactory.utils.live_objects import is_reference, resolve
 
 RUNTIME_ARGUMENTS: Mapping[str, tuple[str, ...]] = {
-    "algo": ("advantage", "dynamics", "sigmas", "times"),
+    "algo": ("advantage", "dynamics", "reward", "sigmas", "times"),
     "dynamics": ("process",),
     "hardware": ("loss_scaling",),
     "model": ("device", "has_critic", "memory", "precision", "prompt_cache", "seed"),

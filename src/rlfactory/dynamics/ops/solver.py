@@ -29,10 +29,12 @@ class Solver(ABC):
     Attributes:
         has_log_prob: False: steps have no log-probability.
         process: None: any forward process.
+        is_multistep: True: a step depends on those before it, so a part of them can't be repeated.
     """
 
     has_log_prob: ClassVar[bool] = False
     process: ClassVar[None] = None
+    is_multistep: ClassVar[bool] = True
 
     @abstractmethod
     def solve(

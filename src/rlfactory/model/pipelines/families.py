@@ -22,6 +22,9 @@ class Family:
         recipes: an option whose recipes are this family's too, where it has none of its own.
         optional: parts that it works without, beside those that no adapter calls.
         pictures: whether each prompt has a picture, whose latents are tokens beside the sample's.
+        patch: edge in latents of what image sizes are multiples of; None: the network says.
+        ids: parts of the hub ids of its models, in lower case; of several families' the longest
+            that an id has counts.
         steps: to how many sampling steps all of its models were distilled; None where to none.
     """
 
@@ -34,6 +37,8 @@ class Family:
     recipes: str | None = None
     optional: tuple[str, ...] = ()
     pictures: bool = False
+    patch: int | None = 2
+    ids: tuple[str, ...] = ()
     steps: int | None = None
 
     @property
@@ -48,9 +53,22 @@ class Family:
 
 
 FAMILIES = (
-    Family("StableDiffusionPipeline", "sd.SD", "UNet2DConditionModel", "sd14", small="tiny_sd"),
     Family(
-        "StableDiffusionXLPipeline", "sdxl.SDXL", "UNet2DConditionModel", "sdxl", recipes="sd14"
+        "StableDiffusionPipeline",
+        "sd.SD",
+        "UNet2DConditionModel",
+        "sd14",
+        small="tiny_sd",
+        patch=1,
+    ),
+    Family(
+        "StableDiffusionXLPipeline",
+        "sdxl.SDXL",
+        "UNet2DConditionModel",
+        "sdxl",
+        recipes="sd14",
+        patch=1,
+        ids=("stable-diffusion-xl", "sdxl"),
     ),
     Family(
         "StableDiffusion3Pipeline",
@@ -60,8 +78,17 @@ FAMILIES = (
         small="tiny_sd3",
         levels="diffusers",
         optional=("text_encoder_3", "tokenizer_3"),
+        patch=None,
+        ids=("stable-diffusion-3", "sd3"),
     ),
-    Family("FluxPipeline", "flux.Flux", "FluxTransformer2DModel", "flux", small="tiny_flux"),
+    Family(
+        "FluxPipeline",
+        "flux.Flux",
+        "FluxTransformer2DModel",
+        "flux",
+        small="tiny_flux",
+        ids=("flux",),
+    ),
     Family(
         "FluxKontextPipeline",
         "flux_kontext.FluxKontext",
@@ -69,20 +96,69 @@ FAMILIES = (
         "flux_kontext",
         recipes="flux",
         pictures=True,
+        ids=("kontext",),
     ),
     Family(
-        "QwenImagePipeline", "qwen_image.QwenImage", "QwenImageTransformer2DModel", "qwen_image"
+        "ChromaPipeline",
+        "chroma.Chroma",
+        "ChromaTransformer2DModel",
+        "chroma",
+        recipes="z_image",
+        ids=("chroma",),
     ),
-    Family("ZImagePipeline", "z_image.ZImage", "ZImageTransformer2DModel", "z_image"),
-    Family("Flux2KleinPipeline", "flux2.Flux2Klein", "Flux2Transformer2DModel", "flux2_klein"),
+    Family(
+        "QwenImagePipeline",
+        "qwen_image.QwenImage",
+        "QwenImageTransformer2DModel",
+        "qwen_image",
+        ids=("qwen-image",),
+    ),
+    Family(
+        "QwenImageEditPlusPipeline",
+        "qwen_image_edit.QwenImageEdit",
+        "QwenImageTransformer2DModel",
+        "qwen_image_edit",
+        recipes="qwen_image",
+        pictures=True,
+        ids=("qwen-image-edit-2",),
+    ),
+    Family(
+        "QwenImage21Pipeline",
+        "qwen_image_21.QwenImage21",
+        "QwenImage21Transformer2DModel",
+        "qwen_image_21",
+        recipes="z_image",
+        ids=("qwen-image-2.1",),
+    ),
+    Family(
+        "ZImagePipeline",
+        "z_image.ZImage",
+        "ZImageTransformer2DModel",
+        "z_image",
+        ids=("z-image",),
+    ),
+    Family(
+        "Flux2KleinPipeline",
+        "flux2.Flux2Klein",
+        "Flux2Transformer2DModel",
+        "flux2_klein",
+        ids=("flux.2-klein",),
+    ),
     Family(
         "Flux2Pipeline",
         "flux2_dev.Flux2Dev",
         "Flux2Transformer2DModel",
         "flux2_dev",
         recipes="flux",
+        ids=("flux.2-dev",),
     ),
-    Family("Flux3ModularPipeline", "flux3.Flux3Klein", "Flux3Transformer2DModel", "flux3_klein"),
+    Family(
+        "Flux3ModularPipeline",
+        "flux3.Flux3Klein",
+        "Flux3Transformer2DModel",
+        "flux3_klein",
+        ids=("flux-3-image-klein-base",),
+    ),
     Family(
         "Flux3DistilledModularPipeline",
         "flux3.Flux3KleinDistilled",
@@ -90,9 +166,18 @@ FAMILIES = (
         "flux3_klein_distilled",
         recipes="flux3_klein",
         steps=16,
+        ids=("flux-3-image-klein",),
     ),
-    Family("SanaPipeline", "sana.Sana", "SanaTransformer2DModel", "sana", levels="dpm"),
-    Family("WanPipeline", "wan.Wan", "WanTransformer3DModel", "wan", levels="unipc"),
+    Family(
+        "SanaPipeline",
+        "sana.Sana",
+        "SanaTransformer2DModel",
+        "sana",
+        levels="dpm",
+        patch=1,
+        ids=("/sana",),
+    ),
+    Family("WanPipeline", "wan.Wan", "WanTransformer3DModel", "wan", levels="unipc", ids=("wan2",)),
 )
 BY_PIPELINE = {family.pipeline: family for family in FAMILIES}
 BY_TARGET = {family.target: family for family in FAMILIES}
@@ -100,6 +185,10 @@ NO_FAMILY = {
     "SanaSprintPipeline": (
         "a consistency model in TrigFlow's time (SCMScheduler), no rectified flow: no dynamics here"
         " sample it; type model=sana with the model that it was distilled from"
-    )
+    ),
+    "QwenImageEditPipeline": (
+        "the first Qwen-Image-Edit, which shows its picture in another way; type"
+        " model=qwen_image_edit with a later one"
+    ),
 }
 """Pipelines that are close to a family's and are none, and why."""

@@ -284,6 +284,11 @@ def _statistics(vae: Any, device: torch.device) -> list[Tensor]:
     return [to_device(torch.tensor(values).view(1, -1, 1, 1, 1), device) for values in listed]
 
 
+def to_unit(pixels: Tensor) -> Tensor:
+    """Pixels in [-1, 1] as float32 in [0, 1], clipped."""
+    return (pixels.float() / 2 + 0.5).clamp(0, 1)
+
+
 def _to_bytes(pixels: Tensor) -> Tensor:
-    images: Tensor = ((pixels.float() / 2 + 0.5).clamp(0, 1) * 255).round().to(torch.uint8)
+    images: Tensor = (to_unit(pixels) * 255).round().to(torch.uint8)
     return images

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlfactory.model.pipelines.families import FAMILIES
+from rlfactory.model.pipelines.families import BY_PIPELINE, FAMILIES
 from rlfactory.model.pipelines.shipped import zoo_path
 from rlfactory.utils.data_files import parse_json, require_file
 
@@ -172,19 +172,16 @@ Part = Mapping[str, Any]
 
 def sizes_of(vae: Part, network: Part, pipeline: str) -> tuple[int, int | None] | None:
     """The unit of image sizes and the largest one, in pixels; None if the files do not say."""
-    of_videos = pipeline in ("QwenImagePipeline", "WanPipeline")
-    if of_videos and isinstance(vae.get("temperal_downsample"), list):
-        return 2 ** (len(vae["temperal_downsample"]) + 1), None
-    blocks = vae.get("block_out_channels") or vae.get("encoder_block_out_channels")
-    if not isinstance(blocks, list) or not blocks:
-        return None
-    factor = 2 ** (len(blocks) - 1)
-    if pipeline in ("StableDiffusionPipeline", "StableDiffusionXLPipeline"):
-        return factor, None
-    if pipeline.startswith("Flux") or pipeline == "ZImagePipeline":
-        return 2 * factor, None  # two by two latents make a token
-    if pipeline == "SanaPipeline":
-        return factor * int(network.get("patch_size", 1)), None
+    if isinstance(vae.get("temperal_downsample"), list):  # of videos
+        factor = 2 ** len(vae["temperal_downsample"])
+    else:
+        blocks = vae.get("block_out_channels") or vae.get("encoder_block_out_channels")
+        if not isinstance(blocks, list) or not blocks:
+            return None
+        factor = 2 ** (len(blocks) - 1)
+    family = BY_PIPELINE.get(pipeline)
+    if family is not None and family.patch is not None:
+        return factor * family.patch, None
     patch, positions = network.get("patch_size"), network.get("pos_embed_max_size")
     if not isinstance(patch, int) or not isinstance(positions, int):
         return None

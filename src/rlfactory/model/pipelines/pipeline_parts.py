@@ -62,7 +62,8 @@ def pipeline_fault(folder: Path) -> str | None:
     file = MODULAR_INDEX if family.modular else PIPELINE_INDEX
     # the blocks of a modular pipeline make its scheduler
     for name in (network, "vae", "text_encoder", "tokenizer", *["scheduler"][family.modular :]):
-        if name not in named:
+        has_its_own = name == "tokenizer" and "processor" in named  # which has a tokenizer
+        if name not in named and not has_its_own:
             return f"has no {name} in its {file}, which a {family.pipeline} needs"
     index = index_of(folder)
     if any(index.get(name, "") is None for name in (*UNUSED, *family.optional)):

@@ -41,7 +41,8 @@ from rlfactory.utils.pytree import to_device
 
 log = logging.getLogger(__name__)
 
-ENCODER, TOKENIZER = "text_encoder", "tokenizer"
+ENCODER, TOKENIZERS = "text_encoder", ("tokenizer", "processor")
+"""How names of components begin; a processor has a tokenizer, and reads pictures too."""
 
 
 Encode = Callable[[list[str]], TextEmbeddings]
@@ -121,7 +122,7 @@ class TextEncoders:
             index, cache = plain_index(self.live.config), replace(cache, folder=None)
         absent = [] if self.live is not None else left_out(self.folder)
         there = [name for name, kind in index.items() if name not in absent and kind]
-        parts = [name for name in there if name.startswith((ENCODER, TOKENIZER))]
+        parts = [name for name in there if name.startswith((ENCODER, *TOKENIZERS))]
         self.classes = {
             name: index[name] for name in parts if name.startswith(ENCODER) and index[name][0]
         }

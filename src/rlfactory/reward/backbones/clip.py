@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.nn.functional import normalize
+from torch.nn.functional import interpolate, normalize
 from transformers import CLIPImageProcessorPil, CLIPModel
 
 from rlfactory.model.pipelines.local_models import resolve
@@ -27,7 +27,8 @@ Resample = Literal["bicubic", "bilinear"]
 Images = Tensor | Sequence[Image.Image]
 """Images `[B, 3, H, W]` uint8, or of any sizes."""
 Preprocess = Callable[[Any], Tensor]
-"""From `Images` to the network's input, `[B, 3, side, side]` float32."""
+"""From `Images`, or images `[B, 3, H, W]` float in [0, 1] with gradient, to the network's input,
+`[B, 3, side, side]` float32."""
 
 
 class Clip:
@@ -73,6 +74,16 @@ class Clip:
         if cosine.isnan().any():
             log.error("%d images overflow %s", int(cosine.isnan().sum()), self.dtype)
         return cosine
+
+    def embed_pixels(self, pixels: Tensor) -> Tensor:
+        """Embeddings on the device, with gradient, of images `[B, 3, H, W]` float in [0, 1]."""
+        return normalize(self._image_batch(pixels.to(self.device)).float(), dim=1)
+
+    def pixel_cosines(self, pixels: Tensor, texts: Sequence[str]) -> Tensor:
+        """`cosines` with gradient, of images `[B, 3, H, W]` float in [0, 1]."""
+        # a copy that autograd may keep, which it does not of tensors of inference mode
+        embedded = self.embed_texts(texts).clone().to(self.device)
+        return (self.embed_pixels(pixels) * embedded).sum(1)
 
     @torch.inference_mode()
     def _embed(self, items: Any, batch: Callable[[Any], Tensor]) -> Tensor:
@@ -139,16 +150,39 @@ def load_clip_tokenizer(path: str | None, processor: str | None, key: str = "rew
 
 
 def clip_preprocessing(processor: Any, resample: Resample | None = "bicubic") -> Preprocess:
-    """CLIP's preprocessing: resize of the shorter side, centre crop, mean and deviation."""
+    """CLIP's preprocessing: resize of the shorter side, centre crop, mean and deviation.
+
+    Images in float are resized by torch, with Pillow's filters, and not rounded.
+    """
     options = {} if resample is None else {"resample": Image.Resampling[resample.upper()]}
 
     def pixels(images: Images) -> Tensor:
+        if isinstance(images, Tensor) and images.is_floating_point():
+            return _smooth_pixels(images, processor, resample)
         pictures = batch_to_pil(images) if isinstance(images, Tensor) else images
         inputs = processor(pictures, return_tensors="pt", **options)
         values: Tensor = inputs["pixel_values"].float()
         return values
 
     return pixels
+
+
+def _smooth_pixels(images: Tensor, processor: Any, resample: Resample | None) -> Tensor:
+    """The preprocessing of `processor` with gradient, of images `[B, 3, H, W]` in [0, 1]."""
+    side = processor.size["shortest_edge"]
+    scale = side / min(images.shape[2:])
+    size = [max(side, int(length * scale)) for length in images.shape[2:]]
+    mode = resample or Image.Resampling(processor.resample).name.lower()
+    if size != [*images.shape[2:]]:
+        images = interpolate(images, size, mode=mode, align_corners=False, antialias=True)
+    crop = [processor.crop_size[edge] for edge in ("height", "width")]
+    top, left = ((length - edge) // 2 for length, edge in zip(size, crop, strict=True))
+    images = images[:, :, top : top + crop[0], left : left + crop[1]].clamp(0, 1)
+    mean, std = (
+        torch.tensor(values, device=images.device).view(3, 1, 1)
+        for values in (processor.image_mean, processor.image_std)
+    )
+    return (images - mean) / std
 
 
 @contextmanager

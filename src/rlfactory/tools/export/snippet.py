@@ -123,7 +123,7 @@ def image_snippet(
         head.insert(-1, "from PIL import Image")
         loads.append(PICTURE.format(width, height))
         call.insert(1, "image=picture")
-    code = [*head, *loads, sample.format(", ".join(call))]
+    code = [*head, *loads, *model.pipeline_settings(), sample.format(", ".join(call))]
     truncated = config["model"].get("timesteps") == "truncated"
     truncated = truncated and not multistep and name != DPM_SOLVER
     return Snippet("\n".join(code), (*([TRUNCATED] if truncated else []), *notes))

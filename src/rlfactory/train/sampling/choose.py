@@ -68,6 +68,7 @@ def build_sampler(
         "evaluation_shape": resolution.shape,
         "policy_fraction": policy_fraction(config),
         "transitions": transitions,
+        "kept_step": algo.kept_step if algo.requires == "states" else None,
         "batch": config["sample_batch"],
         "advance": advance,
     }

@@ -1,6 +1,6 @@
 """The sampler of image models."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -39,6 +39,7 @@ class ImageSampler(Sampler):
         sigmas: the noise levels of rollouts, `[n + 1]`.
         evaluation_sigmas: those of evaluations, which follow the ODE.
         transitions: the steps that are stored; None for none.
+        kept_step: says before which step the state is stored; None: no state is.
         batch: the most samples in a pass of the network or the decoder.
         advance: called after each batch.
         evaluation_shape: the shape of latents in evaluations; by default that of rollouts.
@@ -56,6 +57,7 @@ class ImageSampler(Sampler):
     advance: Advance
     evaluation_shape: tuple[int, ...] | None = None
     policy_fraction: float = 1.0
+    kept_step: Callable[..., int] | None = None
 
     @cached_property
     def _on_gpu(self) -> bool:
@@ -94,7 +96,7 @@ class ImageSampler(Sampler):
         for chunk, noise in zip(chunks, noises, strict=True):
             index, condition = selected[chunk], conditions.rows(chunk)
             with self.model.precision.sampling():
-                latents, transitions, tree = self._latents(
+                state, latents, transitions, tree = self._latents(
                     condition, index, noise, steps, iteration, seed
                 )
             # branches may be more than fit in the decoder at once
@@ -104,6 +106,7 @@ class ImageSampler(Sampler):
                 chunk,
                 {
                     "latents": latents,
+                    "state": state,
                     "images": images,
                     "transitions": transitions,
                     "comparison_group": self._comparison_groups(groups[index], index, steps),
@@ -147,8 +150,10 @@ class ImageSampler(Sampler):
         steps: Sequence[int],
         iteration: int,
         seed: int,
-    ) -> tuple[Tensor, Transitions | None, Tree | None]:
-        """The final latents of samples, and the stored transitions and trees, if any."""
+    ) -> tuple[Tensor | None, Tensor, Transitions | None, Tree | None]:
+        """The stored states of samples, if any, their final latents, and the stored transitions and
+        trees, if any.
+        """
         model, spec = self.model, self.transitions
         start = to_device(drawn[0], model.device)
         if isinstance(self.dynamics, Solver):
@@ -156,18 +161,24 @@ class ImageSampler(Sampler):
             latents = integrate_with_solver(
                 model, condition, start, self.sigmas, self.dynamics, generators
             )
-            return latents, None, None
-        if drawn[1] is None:
-            return integrate_ode(model, condition, start, self.sigmas), None, None
-        noise = to_device(drawn[1], model.device)
+            return None, latents, None, None
+        noise = None if drawn[1] is None else to_device(drawn[1], model.device)
         if spec is None:
-            latents = integrate(model, condition, start, self.sigmas, self.dynamics, noise)
-            return latents, None, None
+            states = dict[int, Tensor]()
+            at = -1
+            if self.kept_step is not None:
+                at = self.kept_step(len(self.sigmas) - 1, seed=seed, iteration=iteration)
+            latents = integrate(
+                *(model, condition, start, self.sigmas, self.dynamics, noise),
+                on_state=lambda step, x: states.update({step: x} if step == at else {}),
+            )
+            return states.get(at), latents, None, None
+        assert noise is not None  # steps that are stored are stochastic
         spec = replace(spec, dynamics=self.dynamics, steps=steps, noise=noise, max_rows=self.batch)
         if spec.branch_at == "tree":
-            return sample_tree(model, condition, start, self.sigmas, spec)
+            return None, *sample_tree(model, condition, start, self.sigmas, spec)
         sample = sample_branched_per_step if spec.branch_at == "step" else sample_branched
-        return *sample(model, condition, start, self.sigmas, spec), None
+        return None, *sample(model, condition, start, self.sigmas, spec), None
 
     def _comparison_groups(
         self, groups: Tensor, index: Tensor, steps: Sequence[int]

@@ -1,6 +1,6 @@
 """Trajectories from noise to latents: by the ODE, by a solver, or with stochastic steps."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
@@ -74,6 +74,7 @@ def integrate(
     times: Tensor,
     dynamics: Dynamics,
     noise: Tensor | None = None,
+    on_state: Callable[[int, Tensor], None] | None = None,
 ) -> Tensor:
     """The latents at the last of `times`, one step per interval; none is stored.
 
@@ -84,10 +85,13 @@ def integrate(
         times: noise levels `[n + 1]`.
         dynamics: takes the steps.
         noise: of stochastic steps, `[B, n, C, h, w]`; None: they are deterministic.
+        on_state: called with the number of each step, from 0, and the state before it.
     """
     times = to_device(times, x.device)  # once, rather than two copies a step
     noises = [None] * (len(times) - 1) if noise is None else noise.unbind(1)
-    for t, t_next, eps in zip(times[:-1], times[1:], noises, strict=True):
+    for step, (t, t_next, eps) in enumerate(zip(times[:-1], times[1:], noises, strict=True)):
+        if on_state is not None:
+            on_state(step, x)
         now, then = _rows(t, x), _rows(t_next, x)
         before, prediction = x, model.predict(x, now, condition)
         x = dynamics.step(x, prediction, now, then, noise=eps).next
