@@ -41,7 +41,7 @@ TEXTS = frozenset(
     name for name, file in options("algo").items() if "/dynamics: token" in file.read_text()
 )
 """Algorithms that learn from texts."""
-FINAL = frozenset(("awm", "diffusion_dpo", "diffusion_dpo_offline", "nft", "vgrpo"))
+FINAL = frozenset(("awm", "crd", "dgpo", "diffusion_dpo", "diffusion_dpo_offline", "nft", "vgrpo"))
 """Algorithms whose loss is that of flow matching on final samples."""
 EDITING = tuple(family.option for family in families.FAMILIES if family.pictures)
 """Options of models whose prompts have pictures."""
@@ -59,8 +59,8 @@ REFUSED: Mapping[str, frozenset[str]] = {
 
 
 def algorithms() -> tuple[str, ...]:
-    """Those that learn from images."""
-    return tuple(name for name in options("algo") if name not in TEXTS)
+    """Those that learn from images without a teacher."""
+    return tuple(name for name in options("algo") if name not in TEXTS | {"opd"})
 
 
 def data(model: str, algorithm: str) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ FAMILIES = {
         *("nft", "flow_factory_nft", "flow_factory_nft_flux"),
         *("flow_factory_nft_qwen_image", "verl_omni_nft_qwen_image", "miles_nft_krea2"),
         *("awm", "flow_factory_awm"),
-        *("flow_factory_awm_flux", "vgrpo_flux", "vgrpo_sd35"),
+        *("flow_factory_awm_flux", "vgrpo_flux", "vgrpo_sd35", "dgpo"),
     ),
 }
 Cell = Callable[[Plan], str]

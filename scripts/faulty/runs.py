@@ -25,7 +25,18 @@ KILLED = {
 SHORT = ("iterations=2", "sample_batch=3", "checkpoint.background=false")
 """Two batches of samples in an iteration; and a checkpoint is there once it was its turn."""
 FLUX = (*SMALL, "model=tiny_flux", STEPS, "model.finetune=lora")
-OF_IMAGES = ("awm", "ddpo", "ddpo_sf", "flow_dppo", "grpo", "grpo_guard", "nft", "vgrpo")
+OF_IMAGES = (
+    "awm",
+    "crd",
+    "ddpo",
+    "ddpo_sf",
+    "dgpo",
+    "flow_dppo",
+    "grpo",
+    "grpo_guard",
+    "nft",
+    "vgrpo",
+)
 TREE = ("group_size=4", "branches=4", "tree.splits=[0,1]")
 OF_TEXTS = (
     *("cispo", "dapo", "dr_grpo", "grpo_token", "gspo", "ppo", "reinforce_pp"),

@@ -57,6 +57,8 @@ OWN: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("online_dpo", "raft"), ("group_size=2", "prompts_per_iteration=8")),
     "branch_grpo": ("branches=4", "tree.splits=[0,1]"),
     "cppo": ("algo.clip_range=0.03",),  # its limits then differ from DPPO's in what they leave out
+    "opd": ("algo.teachers=[zoo:tiny_digits]",),
+    "opd_token": (f"algo.teachers=[{PAIRS / 'teacher_gpt2'}]",),
     "ddpo_sf": ("updates_per_iteration=1",),
     "draft": (*GRADIENT, "algo.last_steps=2", "algo.truncation=random"),
     "refl": (*GRADIENT, "algo.begin=0.25"),

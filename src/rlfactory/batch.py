@@ -22,8 +22,8 @@ class Items:
     """The fields of training items for an image model, of an update or of a micro-batch.
 
     They begin with `[B, T]` in `TrainingItems`, but for those of a sample (`x0`, `condition`,
-    `sample_log_ratio` and, if it is not one of each item, `advantage`), which begin with `[B]`; in
-    `Batch` all of them begin with `[N]`.
+    `sample_log_ratio`, `penalty_weight` and, if it is not one of each item, `advantage`), which
+    begin with `[B]`; in `Batch` all of them begin with `[N]`.
 
     Attributes:
         x: Noisy latents, with `[C, H, W]`; None where `TrainingItems.noise` makes them.
@@ -39,6 +39,7 @@ class Items:
             replayed, the log-probability as sampled is meant.
         sample_log_ratio: Where samples are divided among micro-batches, the log-ratio of the item's
             whole sample, without gradient; None: 0, since all samples are on-policy.
+        penalty_weight: Weight of the item's sample in the regularizer's penalty; None: 1.
     """
 
     x: Tensor | None
@@ -50,6 +51,7 @@ class Items:
     eps: Tensor | None = None
     old_log_prob: Tensor | None = None
     sample_log_ratio: Tensor | None = None
+    penalty_weight: Tensor | None = None
 
     @property
     def weight(self) -> float:
@@ -190,6 +192,7 @@ class TrainingItems(Items):
                 items_per_sample=count,
                 is_divided=divided,
                 sample_log_ratio=ratio,
+                penalty_weight=_rows(self.penalty_weight, sample),
             )
 
     def _flattened(self) -> "TrainingItems":

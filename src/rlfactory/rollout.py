@@ -274,6 +274,7 @@ class Rollout:
         texts: The decoded responses; texts only.
         rewards: Scores `[B]` by name, NaN where scoring failed.
         penalty: What the regularizer takes off the reward of each token, `[B, G]`.
+        penalty_weight: Weight of each sample in the regularizer's penalty, `[B]`; None: 1.
         advantage: `[B]`, `[B, G]` for tokens, or `[B, T]` for the edges of a tree.
         returns: Targets of the value head, `[B, G]`.
         comparison_group: `[B]`; samples with the same number are compared by the advantage, where
@@ -301,6 +302,7 @@ class Rollout:
     texts: list[str] | None = None
     rewards: Mapping[str, Tensor] = field(default_factory=dict)
     penalty: Tensor | None = None
+    penalty_weight: Tensor | None = None
     advantage: Tensor | None = None
     returns: Tensor | None = None
     comparison_group: Tensor | None = None

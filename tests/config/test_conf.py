@@ -44,6 +44,8 @@ NEEDS = {
         )
     ],
     "algo/sft": [*("model=gpt2", "prompts=file", "prompts.path=prompts.jsonl", "algo.column=null")],
+    "algo/opd": ["algo.teachers=[zoo:tiny_digits]"],
+    "algo/opd_token": ["model=tiny_gpt2", "algo.teachers=[zoo:tiny_gpt2]"],
     "algo/draft": ["reward=jpeg_standin"],
     "algo/refl": ["reward=jpeg_standin"],
     "algo/dpo": [*("model=gpt2", "prompts=file", f"prompts.path={PAIRS}")],
@@ -54,6 +56,7 @@ NEEDS = {
     ],
     "experiment/openai_tldr": ["reward.path=owner/rm"],
     "experiment/openai_cnndm": ["reward.path=owner/rm", "prompts.path=prompts.jsonl"],
+    "regularizer/gardo": ["regularizer.others=[shapes_strict]"],
     "regularizer/kl_x": ["algo=grpo"],
     "regularizer/kl_gaussian": ["algo=grpo"],
     "regularizer/kl_flow_grpo": ["algo=grpo"],

@@ -36,6 +36,10 @@ WORDS = {
         "evaluation.policy_fraction=0.5",
     ],
     "nft": ["algo=nft", "regularizer=kl_v", "schedule.steps=3", "sample_batch=5", *IMAGES],
+    "dgpo": [
+        *("algo=dgpo", "regularizer=kl_v", "schedule.steps=6", "sample_batch=5", *SMALL, *FIRM),
+        *("prompts_per_iteration=4", "group_size=3", "updates_per_iteration=2", "micro_batch=4"),
+    ],
     "draft": [
         *("algo=draft", "reward=jpeg_standin", "schedule.steps=3", "sample_batch=3", *SMALL),
         "optimizer.eps=1e-3",  # its gradient bends within rounding errors of pixels

@@ -35,6 +35,7 @@ def test_every_algorithm_and_model_of_images_is_in_it() -> None:
     assert shipped - set(matrix.algorithms()) == {
         *("ppo", "rloo", "grpo_token", "sft", "dapo", "dr_grpo", "gspo", "cispo"),
         *("reinforce_pp", "reinforce_pp_baseline", "dpo", "online_dpo", "raft"),
+        *("opd", "opd_token"),  # of teachers
         *("dppo", "cppo", "drpo", "vespo", "gmpo", "maxrl"),
     }
     named = {name for names in matrix.FAMILIES.values() for name in names}

@@ -42,6 +42,8 @@ IMAGES = {
     "nft": ["algo=nft", "regularizer=kl_v"],
     "awm": ["algo=awm", "regularizer=kl_ema"],
     "vgrpo": ["algo=vgrpo"],
+    "crd": ["algo=crd", "prompts_per_iteration=4"],
+    "dgpo": ["algo=dgpo", "regularizer=kl_v", "prompts_per_iteration=4"],
     "diffusion_dpo": ["algo=diffusion_dpo", "epochs=2", "prompts_per_iteration=4"],
     "diffusion_dpo_offline": [
         *("algo=diffusion_dpo_offline", "prompts=file", f"prompts.path={IMAGE_PAIRS}"),

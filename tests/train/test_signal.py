@@ -116,6 +116,8 @@ IMAGES = [
     ["algo=vgrpo", ADAPTERS, "model.lora_init=orthogonal", "regularizer=kl_v"],
     ["algo=grpo", "regularizer=kl_gaussian"],
     ["algo=diffusion_dpo"],
+    ["algo=dgpo", "regularizer=kl_v"],
+    ["algo=crd"],
 ]
 SINGLE_UPDATE = {"ddpo_sf": ["updates_per_iteration=1"]}  # a second is not on-policy: refused
 OF_STEPS = ("kl_gaussian", "kl_x", "kl_flow_grpo")

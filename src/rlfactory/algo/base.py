@@ -15,6 +15,7 @@ run-time objects; `train/build.py` passes those that the constructor names, out 
 
 Order of calls in each iteration:
 
+    0. `prepare`              once, before the first iteration
     1. samples are drawn with the weight set `behaviour`, and scored; of each the state before
        the step `kept_step` is kept, if there is one
        (with `samples_from = "data"`, `completion` gives the sample of each row of the data)
@@ -105,8 +106,10 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
     the configuration and the sampling steps that have a likelihood; without it there is one for
     each of `step_fraction` of those steps, of `times.count`, or one text. Another, `passes(options,
     run)`, may say how many passes of the network an item takes, on average, and of how many the
-    activations are held at once; without it both are 1. They are compiled from the source too, so
-    they use builtins, and import what else they need, without torch.
+    activations are held at once; without it both are 1. `networks(options)` may say how many frozen
+    networks of the model's size are in memory beside it, by one of which each item is evaluated
+    too. They are compiled from the source too, so they use builtins, and import what else they
+    need, without torch.
 
     Attributes:
         requires: What the rollout must hold: `transitions` (the stochastic steps), `tokens`,
@@ -126,6 +129,8 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
         learns_from_pairs: Whether the loss compares two samples of a group, which are then in the
             same update, as `shares` is `groups`, and in the same micro-batch. Each row of the data
             gives two samples.
+        learns_from_groups: Whether the loss compares all samples of a group, which are then in the
+            same update, as `shares` is `groups`, and in the same micro-batch.
         uses_critic: Whether values of a language model's critic are read; without it there is none.
             `needs_critic` may decide by the options.
         on_policy: Whether an iteration allows a single update only.
@@ -153,11 +158,12 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
     """
 
     requires: ClassVar[Literal["transitions", "forward_process", "tokens", "states"]]
-    compared_weight_sets: ClassVar[tuple[str, ...]] = ()
+    compared_weight_sets: tuple[str, ...] = ()
     stores_step_mean: ClassVar[bool] = False
     samples_from: ClassVar[Literal["policy", "data"]] = "policy"
     data_scores: ClassVar[Mapping[str, tuple[str, str]]] = {}
     learns_from_pairs: ClassVar[bool] = False
+    learns_from_groups: ClassVar[bool] = False
     uses_critic: ClassVar[bool] = True
     on_policy: ClassVar[bool] = False
     has_surrogate_likelihood: ClassVar[bool] = False
@@ -189,6 +195,19 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
         """
         del options
         return cls.uses_critic
+
+    def prepare(self, model: ModelT) -> None:
+        """Load what the loss evaluates beside the model; by default nothing.
+
+        Called once, before the first iteration of a process.
+
+        Args:
+            model: The model being trained.
+
+        Raises:
+            ModelError: It can't be loaded, or does not fit the model.
+        """
+        del model
 
     def kept_step(self, total: int, *, seed: int, iteration: int) -> int:
         """The step before which `Rollout.state` is kept, where the algorithm `requires` states.

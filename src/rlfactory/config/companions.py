@@ -5,9 +5,9 @@ For `model=sd35 algo=grpo reward=ocr` the recipe is the first that there is of `
 `sd35_grpo` and `sd35` in `conf/recipe`, which nobody needs to name. Small models have none; a
 family without any may share another's.
 
-`algo=grpo` on a language model is `grpo_token`, `algo=dpo` on an image model `diffusion_dpo`;
-`reward=function` on an image model is `image_function`. An algorithm on data has no reward unless
-one is chosen.
+`algo=grpo` on a language model is `grpo_token`, `algo=opd` is `opd_token`, `algo=dpo` on an image
+model `diffusion_dpo`; `reward=function` on an image model is `image_function`. An algorithm on data
+has no reward unless one is chosen.
 
 A file of `model`, `recipe` or `experiment` (a layer) may choose options of other groups and set
 their keys. Where another option is chosen in the end, these keys are not for it, and are left out.
@@ -163,6 +163,7 @@ def merged(below: Any, above: Any) -> Any:
 MEDIA_FORMS = {
     "algo": {
         ("grpo", "texts"): "grpo_token",
+        ("opd", "texts"): "opd_token",
         ("dpo", "images"): "diffusion_dpo",
         ("dpo", "videos"): "diffusion_dpo",
     },

@@ -15,23 +15,24 @@ from rlfactory.utils.sizes import learning_passes, nodes_after, sampling_passes
 def describe_accumulation(config: Config, traits: Traits) -> str:
     """How many micro-batches an update accumulates, in words."""
     items, size = update_items(config, traits)
-    return f"{items} items an update / {config['micro_batch']} = {-(-items // size)} accumulated"
+    held = max(size, config["micro_batch"])
+    return f"{items} items an update / {held} = {-(-items // size)} accumulated"
 
 
 def update_items(config: Config, traits: Traits) -> tuple[int, int]:
     """The training items of an update and of a micro-batch.
 
     With one ratio for each sample a micro-batch holds complete samples if one fits, as in
-    `TrainingItems.split`; of pairs it holds whole ones, and one at least.
+    `TrainingItems.split`; of pairs or groups it holds whole ones, and one at least.
     """
     samples = config["prompts_per_iteration"] * config["group_size"]
     per_sample, size = items_per_sample(config, traits), config["micro_batch"]
     items = int(samples // config["updates_per_iteration"] * per_sample)
     if of_algo(config, traits, "one_ratio_per_sample") and size >= per_sample:
         size -= size % int(per_sample)
-    if traits["algo"].get("learns_from_pairs"):
-        size = max(2, size - size % 2)
-    return items, size
+    whole = config["group_size"] if traits["algo"].get("learns_from_groups") else 1
+    whole = 2 if traits["algo"].get("learns_from_pairs") else whole
+    return items, max(whole, size - size % whole)
 
 
 def attribute(node: Config, traits: Config, name: str, default: Any = None) -> Any:
@@ -119,9 +120,16 @@ def nfe_compare(config: Config, traits: Traits) -> float:
     """Forward passes per sample without a gradient while learning, for other weight sets and old
     log-likelihoods.
     """
-    others = set(traits["algo"].get("compared_weight_sets") or ()) | references(config, traits)
-    compared = items_per_sample(config, traits) * int(config["epochs"]) * len(others)
+    others = set(of_algo(config, traits, "compared_weight_sets", ())) | references(config, traits)
+    networks = len(others) + (frozen_networks(config) > 0)
+    compared = items_per_sample(config, traits) * int(config["epochs"]) * networks
     return compared + nfe_old_log_likelihoods(config, traits)
+
+
+def frozen_networks(config: Config) -> int:
+    """The networks beside the model that the algorithm compares with, one for each sample."""
+    own = class_function(config["algo"]["_target_"], "networks", trusted_by(config))
+    return 0 if own is None else int(own(config["algo"]))
 
 
 def references(config: Config, traits: Traits) -> set[str]:
@@ -135,7 +143,7 @@ def weight_sets(config: Config, traits: Traits) -> set[str]:
 
     `ema` is kept where it is evaluated, or compared with.
     """
-    names = {*(traits["algo"].get("compared_weight_sets") or ()), config["algo"].get("behaviour")}
+    names = {*of_algo(config, traits, "compared_weight_sets", ()), config["algo"].get("behaviour")}
     names |= references(config, traits)
     if config["evaluation"].get("weights", "ema") == "ema":
         names.add("ema")
@@ -144,7 +152,8 @@ def weight_sets(config: Config, traits: Traits) -> set[str]:
     without_copy = {None, "policy"}
     starts = config.get("begin_from") and config.get("reference_from") == "start"
     starts = starts and config.get("begin_as") != "merged"
-    if config["model"]["finetune"] == "lora" and not starts:
+    moves = any(own.get("moves_reference") for _, _, own in penalties(config, traits))
+    if config["model"]["finetune"] == "lora" and not starts and not moves:
         without_copy.add("reference")  # it is the network without its adapters
     return names - without_copy
 

@@ -33,7 +33,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
@@ -148,6 +148,18 @@ class Model(ABC):
         `weights.parameters` by default.
         """
         return [{"params": list(self.weights.parameters.values())}]
+
+    def frozen(self, path: str) -> Self:
+        """The same model with another network, frozen: a teacher. All else is shared.
+
+        Args:
+            path: a model of the same family, or adapters of this one's as PEFT saves them, which
+                are merged.
+
+        Raises:
+            ModelError: it can't be loaded, or does not fit.
+        """
+        raise ModelError(f"algo.teachers={path}: a {type(self).__name__} loads no second network")
 
     @abstractmethod
     def export(self, folder: Path, values: Mapping[str, Tensor] | None = None) -> None:

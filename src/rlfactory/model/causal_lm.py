@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from operator import call
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -32,9 +32,10 @@ from rlfactory.model.lm.logits import Work, finished, in_chunks
 from rlfactory.model.lm.prompt_format import PromptFormat, TextRole
 from rlfactory.model.lm.shared_prompts import shared_prompts
 from rlfactory.model.lm.tokenized import LongPrompts, TokenizedModel
-from rlfactory.model.lora import Lora, merge_adapters
+from rlfactory.model.lora import Lora, merge_adapters, with_adapters
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.hub import no_bars
+from rlfactory.model.pipelines.teacher_files import adapter_folder
 from rlfactory.model.precision import Precision
 from rlfactory.model.weight_sets import WeightSets
 from rlfactory.rollout import Tokens, row_keys
@@ -104,7 +105,7 @@ class CausalLM(TokenizedModel):
         value_lr: Positive | None = None,
         value_weight_decay: NonNegative = 0.0,
     ) -> None:
-        self.precision, memory = precision or Precision(), memory or Memory()
+        self.path, self.precision, memory = path, precision or Precision(), memory or Memory()
         # what is trained stays in float32: updates are smaller than half precision resolves
         dtype = self.precision.weights if finetune == "lora" else torch.float32
         self.network, tokenizer = load_language_model(path, dtype, device)
@@ -164,6 +165,27 @@ class CausalLM(TokenizedModel):
         self.weights = WeightSets(
             policy, self.lora.off if self.lora else None, values, offload=memory.offload_weights
         )
+
+    def frozen(self, path: str) -> Self:
+        """See the contract; its vocabulary is the model's, its size any."""
+        adapters, dtype = adapter_folder(path), self.precision.weights
+        base = path if adapters is None else self.path
+        network, tokenizer = load_language_model(base, dtype, self.device)
+        if tokenizer.get_vocab() != self.tokenizer.get_vocab():
+            raise ModelError(
+                f"algo.teachers has {path}, whose vocabulary of {len(tokenizer)} tokens is not the"
+                f" model's of {len(self.tokenizer)}: both have the same tokenizer"
+            )
+        if adapters is not None:
+            network = with_adapters(network, adapters)
+        teacher = copy.copy(self)
+        teacher.network = network.requires_grad_(False).eval()
+        teacher.lora, teacher.critic = None, None
+        teacher.set_vocabulary(network.config.get_text_config().vocab_size, self.device)
+        teacher._recomputed, teacher.inside = [], call
+        teacher._masks_by_layers = masks_by_layers(network.config)
+        teacher._can_continue = can_continue(network.config)
+        return teacher
 
     @property
     def shares_prompts(self) -> bool:

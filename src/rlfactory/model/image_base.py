@@ -7,19 +7,20 @@ A constructor of its own takes further options and other defaults, and passes on
 Guidance, autocast, offloading, the embedding cache, LoRA and export are done here.
 """
 
+import copy
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import diffusers
 import torch
 from torch import Tensor
 
 from rlfactory.model.base import ImageModel, with_values
-from rlfactory.model.lora import Init, Lora, merge_adapters
+from rlfactory.model.lora import Init, Lora, merge_adapters, with_adapters
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.embedding_cache import IN_MEMORY, PromptCache, TextEmbeddings
 from rlfactory.model.pipelines.hub import no_bars
@@ -28,9 +29,11 @@ from rlfactory.model.pipelines.loading import (
     decode_scaled,
     encode_pixels,
     encode_scaled,
+    load_pipeline,
     to_unit,
 )
 from rlfactory.model.pipelines.modular import save_pipeline
+from rlfactory.model.pipelines.teacher_files import adapter_folder
 from rlfactory.model.pipelines.text_encoders import (
     TOKENIZERS,
     Read,
@@ -211,6 +214,26 @@ class PipelineModel(ImageModel):
     def _written(self, prompt: str) -> str:
         """The text that is encoded for a prompt, where a family has a template."""
         return prompt
+
+    def frozen(self, path: str) -> Self:
+        """See the contract; prompts are encoded once, for both."""
+        adapters = adapter_folder(path)
+        others = {name: part for name, part in self.pipe.components.items() if name != self.part}
+        kind, base = getattr(diffusers, self.pipeline), path if adapters is None else self.path
+        pipe: Any = load_pipeline(kind, base, self.precision.weights, **others)
+        network = getattr(pipe, self.part)
+        if adapters is not None:
+            network = with_adapters(network, adapters)
+        own, given = self.network.config, network.config
+        if given.in_channels != own.in_channels:
+            raise ModelError(
+                f"algo.teachers has {path}, of latents with {given.in_channels} channels; the"
+                f" model's have {own.in_channels}"
+            )
+        teacher = copy.copy(self)
+        teacher.pipe, teacher.lora = pipe, None
+        setattr(pipe, self.part, network.requires_grad_(False).eval().to(self.device))
+        return teacher
 
     def prompt_metrics(self, prompts: Sequence[str]) -> dict[str, float]:
         share = sum(self._read(prompt)[1] for prompt in prompts) / max(len(prompts), 1)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from peft import LoraConfig, get_peft_model_state_dict
+from peft import LoraConfig, PeftModel, get_peft_model_state_dict
 from peft.tuners.tuners_utils import BaseTunerLayer
 from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as PEFT_TARGETS
 from safetensors.torch import save_file
@@ -226,6 +226,19 @@ def merge_adapters(network: Any) -> None:
             network.set_submodule(name, layer.get_base_layer())
     # where this flag is set, save_pretrained writes the adapters alone
     network._hf_peft_config_loaded = False
+
+
+def with_adapters(network: nn.Module, folder: str | Path) -> Any:
+    """A network with the adapters in a folder of PEFT's merged into its weights, which change.
+
+    Raises:
+        ModelError: they do not fit.
+    """
+    try:
+        return PeftModel.from_pretrained(network, str(folder)).merge_and_unload()
+    except (ValueError, RuntimeError, KeyError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ModelError(f"the adapters in {folder} do not fit the model: {reason}") from error
 
 
 EXPERTS = {"gate", "gate_proj", "up_proj", "down_proj", "w1", "w2", "w3"}

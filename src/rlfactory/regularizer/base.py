@@ -5,9 +5,10 @@ among them. The only run-time argument is `dynamics`, positional: the `Dynamics`
 (texts) that samples are drawn with.
 
 Order of calls. When the run is built, the weight sets in `references` are created. In each
-iteration `shape_reward` is called once, after scoring and before the advantages; `penalty` for each
-micro-batch, after `Algorithm.loss` and on its outputs; `update_coefficients` after each update with
-`moment="step"`, and after the iteration's last update with `moment="iteration"`.
+iteration `shape_reward` is called once, after scoring and before the advantages, then `weigh`;
+`penalty` for each micro-batch, after `Algorithm.loss` and on its outputs; `update_coefficients`
+after each update with `moment="step"`, and after the iteration's last update with
+`moment="iteration"`, then `take_reset`.
 
 A static method `validate(options, run)` may check options of its own, and with them those of the
 run (`utils.types.Faults`). It is compiled from its source while planning, so it uses builtins and
@@ -44,6 +45,7 @@ class Regularizer(ABC, Generic[ModelT, BatchT, OutputsT]):
             `tokens`; `terms` stands for what the terms of a sum require.
         process: The forward process that the formula is valid for; None: any.
         divides_by_step_std: Whether the divergence is undefined for a step without noise.
+        moves_reference: Whether the reference policy is replaced during training (`take_reset`).
         decided_by: As an algorithm's (`algo/base.py`).
         reference: The weight set to stay close to; None: no other network is evaluated.
         coefficient: Factor on the divergence; None if there is none, or several.
@@ -52,6 +54,7 @@ class Regularizer(ABC, Generic[ModelT, BatchT, OutputsT]):
     requires: ClassVar[Literal["nothing", "velocity", "transitions", "tokens", "terms"]]
     process: ClassVar[Literal["flow", "vp"] | None] = None
     divides_by_step_std: ClassVar[bool] = False
+    moves_reference: ClassVar[bool] = False
     decided_by: ClassVar[Mapping[str, tuple[str, Mapping[Any, Any]]]] = {}
     reference: WeightSet | None = None
     coefficient: Coefficient | None = None
@@ -87,6 +90,23 @@ class Regularizer(ABC, Generic[ModelT, BatchT, OutputsT]):
         """
         del model
         return rollout
+
+    def weigh(self, everyone: Rollout, main: str) -> Rollout:
+        """Weigh the samples in the penalty; by default nothing changes.
+
+        Args:
+            everyone: The scored samples of all ranks.
+            main: Name of the reward's main score.
+
+        Returns:
+            The rollout, with `penalty_weight` `[B]`.
+        """
+        del main
+        return everyone
+
+    def take_reset(self) -> bool:
+        """Whether the reference policy becomes the present one; asked once an iteration."""
+        return False
 
     @property
     def references(self) -> set[str]:
@@ -143,9 +163,11 @@ class ImageDivergence(Regularizer[ImageModel, Batch, Outputs]):
     def penalty(
         self, model: ImageModel, batch: Batch, outputs: Outputs
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """`coefficient mean(kl)`, and kl `[N]`."""
+        """`coefficient mean(kl)`, weighted by `penalty_weight` where it is set, and kl `[N]`."""
         kl = self.divergence(model, batch, outputs)
-        return self.coefficient.value * kl.mean(), {KL: kl.detach()}
+        weight = batch.penalty_weight
+        weighted = kl if weight is None else kl * weight.to(kl)
+        return self.coefficient.value * weighted.mean(), {KL: kl.detach()}
 
     # Only the reference's forward pass is without gradient; the divergence itself must have one.
     @torch.no_grad()

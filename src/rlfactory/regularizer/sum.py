@@ -10,6 +10,7 @@ from rlfactory.batch import Batch, Outputs
 from rlfactory.model.base import ImageModel
 from rlfactory.regularizer.base import KL, Regularizer
 from rlfactory.regularizer.coefficient import Coefficient
+from rlfactory.rollout import Rollout
 
 
 @final
@@ -37,6 +38,16 @@ class Sum(Regularizer[ImageModel, Batch, Outputs]):
             _metric(name): kl for name, (_, kls) in penalties.items() for kl in kls.values()
         }
         return total, divergences
+
+    def weigh(self, everyone: Rollout, main: str) -> Rollout:
+        """By the term that weighs; the weights are those of all terms."""
+        for term in self.terms.values():
+            everyone = term.weigh(everyone, main)
+        return everyone
+
+    def take_reset(self) -> bool:
+        """As any term asks for it."""
+        return any([term.take_reset() for term in self.terms.values()])
 
     @property
     def references(self) -> set[str]:

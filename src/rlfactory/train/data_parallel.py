@@ -166,7 +166,7 @@ def local_part(rollout: Rollout, samples: Rollout) -> Rollout:
     Args:
         rollout: this rank's samples with all fields.
         samples: a selection of all ranks' samples; rewards, advantages, returns, trees and
-            weights of tokens are theirs.
+            weights are theirs.
 
     Returns:
         `samples` themselves in a single process.
@@ -177,6 +177,7 @@ def local_part(rollout: Rollout, samples: Rollout) -> Rollout:
     return replace(
         index_rows(rollout, own),
         rewards=index_rows(samples.rewards, rows),
+        penalty_weight=index_rows(samples.penalty_weight, rows),
         advantage=index_rows(samples.advantage, rows),
         returns=index_rows(samples.returns, rows),
         tree=index_rows(samples.tree, rows),

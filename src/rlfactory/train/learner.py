@@ -120,6 +120,10 @@ class Learner:
         means["optimizer/lr"] = components.optimizer.param_groups[0]["lr"]
         means["update/skipped_no_signal"] = float(self.without_signal)
         means |= self.guard.metrics()
+        if components.regularizer.take_reset():
+            self.before_moving()
+            self.has_moved = True
+            components.model.weights.refer_to_policy()
         return means | self._update_weight_sets("iteration", iteration)
 
     def _compute_old_log_probs(self, rollout: Rollout, iteration: int) -> Rollout:

@@ -230,6 +230,7 @@ class Session:
         with self.progress:
             if isinstance(self.components.model, ImageModel):
                 self.components.model.prepare()
+            self.components.algo.prepare(self.components.model)
             with self.stop.wished():
                 try:
                     initial = self.evaluation.initial_scores()

@@ -212,6 +212,7 @@ class Trainer:
             everyone = keep_varied(everyone, names, self.budget.prompts_per_iteration)
         if is_whole:
             everyone = components.regularizer.shape_reward(components.model, everyone)
+        everyone = components.regularizer.weigh(everyone, components.reward.main)
         everyone = components.algo.compute_advantages(everyone, components.reward.main)
         if len(everyone):
             metrics["advantage/std"] = float(require(everyone.advantage, "advantages").std())

@@ -89,6 +89,7 @@ def noised_items(
     row_of = {key: row for row, key in enumerate(distinct)}
     eps = index_rows(to_device(noise, latents.device), torch.tensor([row_of[k] for k in keys]))
     old = rollout.old_log_prob
+    weight = rollout.penalty_weight
     return TrainingItems(
         x=None,  # as large as all noise together
         noise=model.forward_process.noise,
@@ -98,6 +99,7 @@ def noised_items(
         advantage=to_device(require(rollout.advantage, "advantages"), latents.device),
         eps=eps,
         old_log_prob=None if old is None else to_device(old, latents.device),
+        penalty_weight=None if weight is None else to_device(weight, latents.device),
     )
 
 

@@ -52,6 +52,7 @@ def transition_items(rollout: Rollout, model: ImageModel) -> TrainingItems:
         ValueError: The rollout has no transitions, latents, condition or advantages.
     """
     transitions = require(rollout.transitions, "transitions")
+    weight = rollout.penalty_weight
     return TrainingItems(
         x=transitions.x,
         t=transitions.t,
@@ -60,6 +61,7 @@ def transition_items(rollout: Rollout, model: ImageModel) -> TrainingItems:
         advantage=to_device(require(rollout.advantage, "advantages"), model.device),
         replayed=transitions,
         old_log_prob=rollout.old_log_prob,
+        penalty_weight=None if weight is None else to_device(weight, model.device),
     )
 
 

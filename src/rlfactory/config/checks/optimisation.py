@@ -27,14 +27,16 @@ def require_groups_of_two(config: Config, traits: Traits) -> Iterator[Problem]:
 
 
 def require_whole_pairs(config: Config, traits: Traits) -> Iterator[Problem]:
-    """The two samples of a pair are in one update."""
-    if not traits["algo"].get("learns_from_pairs") or is_algorithm_mismatched(traits):
+    """The two samples of a pair, or all of a group, are in one update."""
+    pairs, groups = (traits["algo"].get(f"learns_from_{of}") for of in ("pairs", "groups"))
+    if not (pairs or groups) or is_algorithm_mismatched(traits):
         return
-    if config["group_size"] == 1 and traits["algo"].get("samples_from") != "data":
+    if pairs and config["group_size"] == 1 and traits["algo"].get("samples_from") != "data":
         message = "is 1, but the best and the worst sample of a group are compared"
         yield Problem("group_size", f"{message}; allowed are 2 or more", "group_size=4")
     if config["shares"] != "groups":
-        message = f"is {config['shares']}, which parts the two samples of a pair; allowed is groups"
+        parted = "the two samples of a pair" if pairs else "the samples of a group"
+        message = f"is {config['shares']}, which parts {parted}; allowed is groups"
         yield Problem("shares", message, "shares=groups")
 
 

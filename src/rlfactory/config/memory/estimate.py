@@ -17,7 +17,7 @@ from rlfactory.config.evaluation_prompts import evaluation_samples
 from rlfactory.config.memory.devices import BYTES, GIB, ShardedShares, on_gpu, shares_of
 from rlfactory.config.memory.model_parts import count_parameters, language_model
 from rlfactory.config.memory.need import Need, images_need, texts_need
-from rlfactory.config.nfe import update_items, weight_sets
+from rlfactory.config.nfe import frozen_networks, update_items, weight_sets
 from rlfactory.config.schema.signature import trait
 from rlfactory.model.pipelines.local_models import folder_of
 
@@ -83,12 +83,12 @@ def _within_run(config: Config, traits: Traits) -> Config:
     """The configuration with batches no larger than what a process has to fill them with."""
     processes = config["hardware"].get("processes")
     ranks = processes if isinstance(processes, int) else 1
-    items, _ = update_items(config, traits)
+    items, size = update_items(config, traits)
     samples = config["prompts_per_iteration"] * config["group_size"]
     drawn = max(samples, evaluation_samples(config))
     return {
         **config,
-        "micro_batch": min(config["micro_batch"], -(-items // ranks)),
+        "micro_batch": min(size, -(-items // ranks)),
         "sample_batch": min(config["sample_batch"], -(-drawn // ranks)),
     }
 
@@ -106,6 +106,9 @@ def _estimate(config: Config, traits: Traits, need: Need) -> Estimate:
         **trained,
         **need.resident,
         "rewards": kept,
+        "teachers": float(
+            frozen_networks(config) * network.parameters * BYTES[config["precision"]["weights"]]
+        ),
         "the program": 0.0 if on_gpu(config) else PROGRAM,
     }
     # batches of images are scored while further ones are drawn

@@ -54,13 +54,18 @@ class TokenizedModel(TextModel):
         long_prompts: LongPrompts,
     ) -> None:
         self.device, self.prompts, self.tokenizer = device, prompts, prompts.tokenizer
-        self.context, self.vocabulary, self.rows = context, vocabulary, rows
+        self.context, self.rows = context, rows
         self.max_prompt_length, self.long_prompts = max_prompt_length, long_prompts
         self._end_ids = sorted(end_ids)
         self._room: int | None = None
         self._left_out: set[str] = set()
         self._stop_texts: dict[tuple[str, ...], StopTexts] = {}
+        self.set_vocabulary(vocabulary, device)
+
+    def set_vocabulary(self, vocabulary: int, device: torch.device) -> None:
+        """Note how many logits a token has, and which of their ids no token has."""
         used = {*self.tokenizer.get_vocab().values()}
+        self.vocabulary = vocabulary
         self.unused_ids = tuple(sorted({*range(vocabulary)} - used))
         self._unused = torch.tensor(self.unused_ids, dtype=torch.int64, device=device)
 
