@@ -65,7 +65,7 @@ def test_references(key: str, words: list[str], lines: list[str]) -> None:
 def test_groups_list_their_options() -> None:
     composed = compose([])
     assert (
-        "options: awm, branch_grpo, cispo, cppo, dapo, ddpo"
+        "options: awm, branch_grpo, cispo, cppo, crd, dapo, ddpo"
         in key_reference("algo", composed.values, composed.choices).kind
     )
 

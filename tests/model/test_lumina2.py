@@ -38,7 +38,7 @@ def test_padding_is_not_read(lumina2_folder: Path) -> None:
 def test_guidance_keeps_the_length_of_rows(lumina2_folder: Path) -> None:
     model = opened(lumina2_folder, guidance=3.0)
     negative, positive = torch.randn(2, 2, 16, 4, 6)
-    found = model._combine(negative, positive)
+    found = model._combine(negative, positive, torch.ones(2))
     torch.testing.assert_close(found.norm(dim=-1), positive.norm(dim=-1))
     cosine = torch.cosine_similarity(found, negative + 3 * (positive - negative), dim=-1)
     torch.testing.assert_close(cosine, torch.ones_like(cosine))

@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
@@ -24,6 +25,7 @@ from rlfactory.utils.pytree import require
 NEW, OLD = torch.tensor([0.084, 0.05]), torch.tensor([0.0975, 0.06214286])
 GOLDEN = {"k2": [9.1125e-5, 7.37245e-5], "k3": [9.15362e-5, 7.40234e-5]}
 MODEL: Any = None  # the surrogates are all that is compared
+BATCH: Any = SimpleNamespace(penalty_weight=None)
 
 
 def behaviour(
@@ -38,7 +40,7 @@ def test_golden(estimator: Any) -> None:
     surrogate = NEW.double().requires_grad_()
     log_ratio = OLD.double() - surrogate
     assert log_ratio.exp().tolist() == pytest.approx([1.01359154, 1.01221688], rel=1e-7)
-    penalty, measured = regularizer.penalty(MODEL, MODEL, Outputs(NEW, log_ratio=log_ratio))
+    penalty, measured = regularizer.penalty(MODEL, BATCH, Outputs(NEW, log_ratio=log_ratio))
     kl = measured["kl/reference"]
     torch.testing.assert_close(kl, torch.tensor(GOLDEN[estimator]), rtol=1e-3, atol=0)
     torch.testing.assert_close(penalty, 2 * kl.mean())
@@ -54,7 +56,7 @@ def test_golden(estimator: Any) -> None:
 def test_it_pulls_back_from_either_side(estimator: Any, moved: float) -> None:
     log_ratio = torch.full((3,), moved, requires_grad=True)
     penalty, _ = behaviour("surrogate", estimator).penalty(
-        MODEL, MODEL, Outputs(NEW, log_ratio=log_ratio)
+        MODEL, BATCH, Outputs(NEW, log_ratio=log_ratio)
     )
     penalty.backward()
     assert log_ratio.grad is not None
@@ -65,7 +67,7 @@ def test_it_pulls_back_from_either_side(estimator: Any, moved: float) -> None:
 def test_it_vanishes_where_nothing_has_moved(estimator: Any) -> None:
     log_ratio = torch.zeros(3, requires_grad=True)
     penalty, measured = behaviour("surrogate", estimator).penalty(
-        MODEL, MODEL, Outputs(NEW, log_ratio=log_ratio)
+        MODEL, BATCH, Outputs(NEW, log_ratio=log_ratio)
     )
     penalty.backward()
     assert penalty == 0
@@ -75,7 +77,7 @@ def test_it_vanishes_where_nothing_has_moved(estimator: Any) -> None:
 
 def test_without_a_surrogate_it_says_so() -> None:
     with pytest.raises(ValueError, match="ratio of a surrogate"):
-        behaviour("surrogate").penalty(MODEL, MODEL, Outputs(NEW))
+        behaviour("surrogate").penalty(MODEL, BATCH, Outputs(NEW))
 
 
 @pytest.fixture

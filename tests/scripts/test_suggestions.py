@@ -104,8 +104,8 @@ def test_a_key_of_other_algorithms_names_them() -> None:
 @pytest.mark.parametrize(
     ("typed", "meant", "option"),
     [
-        ("regularizer.coefficient.value", "coefficient.value", "kl_behaviour"),
-        ("regularizer.value", "regularizer.coefficient.value", "kl_behaviour"),
+        ("regularizer.coefficient.value", "coefficient.value", "gardo"),
+        ("regularizer.value", "regularizer.coefficient.value", "gardo"),
         ("algo.clip_range", "clip_range", "awm"),
         ("advantage.min_count", "min_count", "tracker"),
     ],

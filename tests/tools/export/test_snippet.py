@@ -44,6 +44,7 @@ def model(scheduler: Any, pipeline: str, shift: float = 3.0) -> Any:
         pipe=SimpleNamespace(scheduler=scheduler),
         resolution=Resolution((4, 8, 8), shift=shift),
         pipeline_arguments=lambda: {"guidance_scale": 2.0},
+        pipeline_settings=lambda: (),
     )
 
 

@@ -185,7 +185,7 @@ FAMILIES = (
         "SanaTransformer2DModel",
         "sana",
         levels="dpm",
-        patch=None,
+        patch=1,
         ids=("/sana",),
     ),
     Family(
