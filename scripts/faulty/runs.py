@@ -40,6 +40,7 @@ OF_IMAGES = (
 TREE = ("group_size=4", "branches=4", "tree.splits=[0,1]")
 OF_TEXTS = (
     *("cispo", "dapo", "dr_grpo", "grpo_token", "gspo", "ppo", "reinforce_pp"),
+    *("cppo", "dppo", "drpo", "gmpo", "maxrl", "vespo"),
     *("raft", "reinforce_pp_baseline", "rloo"),
 )
 WHOLE_TEXTS = (
@@ -61,6 +62,8 @@ ALGORITHMS = {
         for name in ("draft", "refl")
     },
     "dpo": words(*TEXTS, "algo=dpo", *PAIRS, *SHORT),
+    "opd": words(*IMAGES, "algo=opd", "algo.teachers=[zoo:tiny_sd3]", *SHORT),
+    "opd_token": words(*TEXTS, "algo=opd", "algo.teachers=[zoo:tiny_gpt2]", *SHORT),
     "online_dpo": words(*TEXTS, "algo=online_dpo", *SHORT),
     "sft": words(*TEXTS, "algo=sft", *WHOLE_TEXTS, *SHORT),
 }

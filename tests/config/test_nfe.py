@@ -18,6 +18,7 @@ from rlfactory.train.trainer import Trainer
 BRANCHED = ["algo=grpo", "branches=4", "window.steps=[2,3]"]
 EACH = ["algo=grpo", "branches=2", "branch_at=step", "window.steps=[1,3]"]
 # one tree of four leaves for each prompt
+BY_GROUPS = ["prompts_per_iteration=4", "group_size=3"]
 TREE = ["algo=branch_grpo", "group_size=4", "prompts_per_iteration=3", "branches=4"]
 TREE += ["tree.splits=[0,2]", "window=all", "window.skip_last=0"]
 # words, then evaluations of a sample: to draw it, to compare policies on it, to learn from it.
@@ -52,11 +53,13 @@ CASES: list[tuple[list[str], tuple[float, float, float]]] = [
     (["algo=grpo", "window=all", "algo.step_fraction=0.6"], (6, 0, 3)),
     (["algo=grpo_guard"], (6, 0, 3)),
     (["algo=flow_dppo"], (6, 0, 3)),
-    (["algo=dgpo"], (6, 8, 4)),
-    (["algo=crd"], (6, 8, 4)),
+    (["algo=dgpo", *BY_GROUPS], (6, 8, 4)),
+    (["algo=crd", *BY_GROUPS], (6, 8, 4)),
     (["algo=nft", "regularizer=gardo", "regularizer.others=[shapes]"], (6, 8, 4)),
-    (["algo=opd", "algo.teachers=[zoo:tiny_digits,zoo:tiny_digits]"], (6, 3, 3)),
-    (["algo=dgpo", "algo.reference=old", "regularizer=kl_v", "micro_batch=1"], (6, 8, 4)),
+    (
+        ["algo=dgpo", *BY_GROUPS, "algo.reference=old", "regularizer=kl_v", "micro_batch=1"],
+        (6, 8, 4),
+    ),
     (["algo=ddpo"], (6, 0, 3)),
     (["algo=ddpo_sf", "updates_per_iteration=1"], (6, 0, 3)),
     (BRANCHED, (2 / 4 + 4, 0, 2)),

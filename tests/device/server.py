@@ -27,6 +27,9 @@ from rlfactory.hardware import (
 from rlfactory.train.evaluation import schedule
 from rlfactory.train.process import worker  # noqa: F401  (imported once, for all jobs)
 
+sys.path.append(str(Path(__file__).parents[1]))
+import tiny_pipelines  # noqa: E402, F401  (of a processor that small pipelines name)
+
 HOST = "127.0.0.1"
 
 

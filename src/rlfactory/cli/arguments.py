@@ -110,9 +110,9 @@ def show_help(command: str = "") -> int:
     table = command_table()
     if (row := table["words"].get(command)) is not None:
         return _show_command(row)
-    lines = {
-        group: f"{question}: {', '.join(options(group))}" for group, question in GROUPS.items()
-    }
+    # long lists are cut: what ships comes first
+    names = {g: sorted(options(g), key=lambda n: not n.startswith("tiny_")) for g in GROUPS}
+    lines = {group: f"{asks}: {', '.join(names[group])}" for group, asks in GROUPS.items()}
     groups = (f"  {group:<12} {_wrapped(line)}" for group, line in lines.items())
     print(table["overview"].format(groups="\n".join(groups)).rstrip())
     return 0

@@ -9,6 +9,7 @@ import yaml
 from transformers import AutoModelForCausalLM
 
 from rlfactory.cli import app
+from rlfactory.config.problems import PlanError
 from rlfactory.run.checkpoint.find import best_step, newest
 from rlfactory.run.environment import read_environments
 from rlfactory.run.folder import RunFolder
@@ -281,11 +282,11 @@ def test_a_judge_that_fails_later_costs_nothing_of_what_was_learned(
 
 
 def test_a_prompt_without_room_is_found_before_the_first_iteration(
-    tmp_path: Path, tiny: list[str], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, tiny: list[str]
 ) -> None:
     (tmp_path / "long.txt").write_text("short\n" * 50 + "very long " * 7 + "\n")
     words = [w for w in tiny if not w.startswith("prompts.starts")]
     more = ["prompts=file", f"prompts.path={tmp_path}/long.txt"]
-    assert train(tmp_path / "run", words, *more) == 1
-    assert "'very long" in capsys.readouterr().err
-    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+    with pytest.raises(PlanError, match="'very long"):
+        train(tmp_path / "run", words, *more)
+    assert not (tmp_path / "run").exists()
