@@ -508,10 +508,25 @@ BREAKS: dict[str, list[Break]] = {
         lambda rng: (f"model.guidance={rng.choice([0.1, 0.5, 0.9])}", "model.guidance"),
         _of(("model.negative_prompt=blurred", "model.guidance")),
     ],
+    "require_reward_gradient": [_of(("algo=draft reward=compressibility", "reward"))],
+    "require_gradient_path": [
+        _of(
+            ("algo=draft reward=jpeg_standin dynamics=dpm_solver", "dynamics"),
+            ("algo=draft reward=jpeg_standin scoring.offload=true", "scoring.offload"),
+        )
+    ],
+    "require_stop_tokens": [
+        _of(
+            (
+                "model=tiny_gpt2 dynamics.stop=[filmography] dynamics.stop_match=token",
+                "dynamics.stop_match",
+            )
+        )
+    ],
 }
 ELSEWHERE = {
     *("require_splits", "require_rows_of_tokens", "require_cache_folder", "require_run_folder"),
-    "require_installed_engine",
+    *("require_installed_engine", "require_room_for_prompts"),
     *("require_installed_loggers", "require_followed_scheduler", "require_readable_pictures"),
     *("require_possible_frames", "require_own_transformers", "require_plain_weights"),
 }

@@ -67,17 +67,15 @@ class TokenSurrogate:
         clip   max(-A r, -A clip(r, 1 - c, 1 + h)), where A < 0 at most -A d
         cispo  -sg(clip(r, 1 - c, 1 + h)) A log p                  (MiniMax-M1, arXiv 2506.13585)
         sapo   -A 4 / tau sigmoid(tau (r - 1)), tau by the sign of A       (SAPO, arXiv 2511.20347)
-        gmpo   -A r, log r of a token before its mean at most h where A > 0, else at least -c
-                                                                           (GMPO, arXiv 2507.20673)
-        vespo  -sg(exp(lambda + k log r - lambda r)) A log p, k and lambda by the sign of A
-                                                                          (VESPO, arXiv 2602.10693)
-        dppo   -A r, or 0 where D exceeds the limit and the token moves away
-                                                                           (DPPO, arXiv 2602.04879)
+        gmpo   -A r, the log r of tokens clipped before their mean         (GMPO, arXiv 2507.20673)
+        vespo  -sg(exp(lambda + k log r - lambda r)) A log p              (VESPO, arXiv 2602.10693)
+        dppo   -A r, or 0 where D exceeds the limit, moving away           (DPPO, arXiv 2602.04879)
         cppo   the same with limits along the response                     (CPPO, arXiv 2606.10968)
-        drpo   -A r + |A| q (r - 1)^2 / (2 c), q the old probability       (DRPO, arXiv 2606.09821)
-        spo    -A r + |A| (r - 1)^2 / (2 c)                                 (SPO, arXiv 2401.16025)
+        drpo   -A r + abs(A) q (r - 1)^2 / (2 c), q the old probability    (DRPO, arXiv 2606.09821)
+        spo    -A r + abs(A) (r - 1)^2 / (2 c)                              (SPO, arXiv 2401.16025)
 
-    D is a `binary_divergence`; its limit is h where A > 0, else c.
+    `gmpo` keeps log r at most h where A > 0, and at least -c elsewhere; k and lambda go by the sign
+    of A. D is a `binary_divergence`; its limit is h where A > 0, else c.
 
     Attributes:
         kind: The row of the table.
