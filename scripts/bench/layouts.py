@@ -4,6 +4,7 @@ python scripts/bench/layouts.py                 # 24 layouts of six algorithms, 
 python scripts/bench/layouts.py nft ppo         # of these algorithms
 python scripts/bench/layouts.py --cost 3        # ratios of times, each side run 3 times in turn
 python scripts/bench/layouts.py --out FILE.json # also keep the digests
+python scripts/bench/layouts.py --words precision=bf16 model.finetune=lora   # of other runs
 
 Each run is of three iterations; compared are metrics, evaluations, samples, weights and moments.
 """
@@ -104,17 +105,18 @@ def words_of(algorithm: str) -> list[str]:
     return [f"algo={algorithm}", *of_kind, *COMMON, f"hardware.tile={TILE}"]
 
 
-def bits(algorithm: str, layout: Layout) -> str:
-    """The digest of a run in a layout."""
+def bits(algorithm: str, layout: Layout, further: Sequence[str]) -> str:
+    """The digest of a run in a layout, with `further` words."""
     words, after = layout
     with TemporaryDirectory(prefix="rlfactory_layouts_") as place:
         folder = Path(place)
-        begun = [*words_of(algorithm), *words, "run_dir=run"]
+        common = [*words_of(algorithm), *further, "run_dir=run"]
+        begun = [*common, *words]
         if after is None:
             run(folder, begun)
         else:
             run(folder, begun, KILL)
-            run(folder, [*words_of(algorithm), *after, "run_dir=run", "--force"])
+            run(folder, [*common, *after, "--force"])
         return digest(folder / "run")
 
 
@@ -166,6 +168,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("algorithms", nargs="*", default=[*ALGORITHMS])
     parser.add_argument("--cost", type=int, metavar="ROUNDS", help="measure the times alone")
+    parser.add_argument("--words", nargs="+", default=[], help="further words of each run")
     parser.add_argument("--out", type=Path, help="a JSON file for the digests")
     arguments = parser.parse_args()
     if arguments.cost:
@@ -174,7 +177,8 @@ def main() -> int:
     found: dict[str, dict[str, str]] = {}
     with ThreadPoolExecutor(2) as pool:
         for name, layout in layouts().items():
-            digests = pool.map(lambda a, one=layout: bits(a, one), arguments.algorithms)
+            asked = [(a, layout, arguments.words) for a in arguments.algorithms]
+            digests = [*pool.map(lambda each: bits(*each), asked)]
             found[name] = dict(zip(arguments.algorithms, digests, strict=True))
             print(name, {a: d[:8] for a, d in found[name].items()}, file=sys.stderr, flush=True)
     print(table(found))
