@@ -92,7 +92,7 @@ class Threaded(Local):
     def all_gather(self, values: Tensor) -> Tensor:
         return torch.cat(self._all(values))
 
-    def all_gather_strings(self, texts: Sequence[str]) -> list[str]:
+    def all_gather_list(self, texts: Sequence[str]) -> list[str]:
         return [text for part in self._all(list(texts)) for text in part]
 
     def all_reduce_sum(self, value: float) -> float:

@@ -25,8 +25,8 @@ def test_alone_it_asks_itself(hardware: Distributed) -> None:
     for values in (torch.arange(3), torch.tensor([True, False]), torch.rand(2, 3), torch.ones(0)):
         assert torch.equal(hardware.all_gather(values), values)
     texts = ["a", "", "grüße", "\ud800"]
-    assert hardware.all_gather_strings(texts) == texts
-    assert hardware.all_gather_strings([]) == []
+    assert hardware.all_gather_list(texts) == texts
+    assert hardware.all_gather_list([]) == []
     assert hardware.all_reduce_sum(2.5) == hardware.all_reduce_max(2.5) == 2.5
     assert [hardware.any_rank(flag) for flag in (True, False)] == [True, False]
     assert [hardware.first_rank_where(flag) for flag in (True, False)] == [0, None]

@@ -40,7 +40,7 @@ class Hardware(ABC):
     in float16, which needs scaled losses. Keyword-only parameters are the configuration.
 
     Collectives, which all ranks call in the same order or wait for each other until the timeout,
-    are `step`, `all_gather`, `all_gather_strings`, `all_reduce_sum`, `all_reduce_max`, `any_rank`,
+    are `step`, `all_gather`, `all_gather_list`, `all_reduce_sum`, `all_reduce_max`, `any_rank`,
     `first_rank_where`, `broadcast`, `prepare` and the iteration over `pad_micro_batches`; and
     `backward` where parameters are sharded. What is not abstract has the meaning of one process.
 
@@ -145,9 +145,9 @@ class Hardware(ABC):
         """The largest of all ranks' values."""
         return value
 
-    def all_gather_strings(self, texts: Sequence[str]) -> list[str]:
-        """The strings of all ranks, in rank order; ranks may have different numbers of them."""
-        return list(texts)
+    def all_gather_list(self, values: Sequence[T]) -> list[T]:
+        """The plain values of all ranks, in rank order; ranks may have different numbers of them."""
+        return list(values)
 
     def broadcast(self, value: T, source: int = 0) -> T:
         """The value of rank `source`, in all ranks.

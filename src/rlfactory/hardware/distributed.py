@@ -236,8 +236,8 @@ class Distributed(Local):
         rows = torch.cat([part[:size] for part, size in zip(received, sizes, strict=True)])
         return rows.bool() if as_bytes else rows
 
-    def all_gather_strings(self, texts: Sequence[str]) -> list[str]:
-        return [text for own in self._all_gather_objects([*texts]) for text in own]
+    def all_gather_list(self, values: Sequence[T]) -> list[T]:
+        return [value for own in self._all_gather_objects([*values]) for value in own]
 
     def any_rank(self, flag: bool) -> bool:
         return self.all_reduce_max(float(flag)) > 0

@@ -61,7 +61,7 @@ class Shard:
             self._order = torch.from_numpy(np.unique(numbers, return_index=True)[1])
 
     def all_gather(self, values: T) -> T:
-        """The values of all ranks' rows, from those of this rank's: a tensor, texts, or a dataclass
+        """The values of all ranks' rows, from those of this rank's: a tensor, a list, or a dataclass
         of them; a field that is None, or one value for all, on all ranks stays.
         """
         column: Any = values
@@ -70,7 +70,7 @@ class Shard:
         if isinstance(column, Tensor):
             column = self.hardware.all_gather(column)[self._order.to(column.device)]
         elif isinstance(column, list):
-            column = index_rows(self.hardware.all_gather_strings(column), self._order)
+            column = index_rows(self.hardware.all_gather_list(column), self._order)
         elif is_dataclass(column) and not isinstance(column, type):
             gathered: dict[str, Any] = {
                 f.name: self.all_gather(getattr(column, f.name)) for f in fields(column)
@@ -118,7 +118,7 @@ def gather_rollout(rollout: Rollout, hardware: Hardware) -> Rollout:
 
 
 def gather_whole(rollout: Rollout, hardware: Hardware) -> Rollout:
-    """The samples of all ranks in the global order, with all fields but metadata."""
+    """The samples of all ranks in the global order, with all fields that are drawn."""
     shard = Shard(rollout.index, hardware)
     condition = rollout.condition
     if condition is not None:
@@ -127,7 +127,9 @@ def gather_whole(rollout: Rollout, hardware: Hardware) -> Rollout:
         condition = replace(condition, tensors=tensors, prompt=None)
     return replace(
         gather_rollout(rollout, hardware),
+        metadata=shard.all_gather(rollout.metadata),
         condition=condition,
+        state=shard.all_gather(rollout.state),
         images=shard.all_gather(rollout.images),
         latents=shard.all_gather(rollout.latents),
         transitions=shard.all_gather(rollout.transitions),
@@ -239,4 +241,4 @@ def _shared(rollout: Rollout, numbers: Tensor) -> tuple[Tensor, Tensor]:
 
 def _all_names(names: Sequence[str], hardware: Hardware) -> list[str]:
     """The names that any rank has, in the same order on all ranks."""
-    return list(dict.fromkeys(hardware.all_gather_strings(names)))
+    return list(dict.fromkeys(hardware.all_gather_list(names)))

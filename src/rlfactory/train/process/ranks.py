@@ -26,7 +26,7 @@ def require_same_config(hardware: Hardware, config: Config, path: Path | None) -
     """
     own = digest({key: value for key, value in config.items() if key not in IGNORED})
     main, folder = hardware.broadcast((own, str(path)))
-    matches = [line == main for line in hardware.all_gather_strings([own])]
+    matches = [line == main for line in hardware.all_gather_list([own])]
     if not all(matches):
         others = ", ".join(str(rank) for rank, is_same in enumerate(matches) if not is_same)
         raise AllRanksError(
