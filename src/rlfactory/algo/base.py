@@ -196,6 +196,11 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
         del options
         return cls.uses_critic
 
+    @property
+    def replays_rollout(self) -> bool:
+        """Whether the steps or tokens that were drawn are evaluated again."""
+        return self.requires in ("transitions", "tokens")
+
     def prepare(self, model: ModelT) -> None:
         """Load what the loss evaluates beside the model; by default nothing.
 

@@ -12,9 +12,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from rlfactory.algo.base import Loss
 from rlfactory.algo.nft import optimality_probability
-from rlfactory.algo.ops.groups import GroupItems, cell_means, in_groups
-from rlfactory.algo.ops.noised_items import ForwardAlgorithm, self_normalised
-from rlfactory.batch import Batch, Outputs, TrainingItems
+from rlfactory.algo.ops.groups import GroupAlgorithm, cell_means
+from rlfactory.algo.ops.noised_items import self_normalised
+from rlfactory.batch import Batch, Outputs
 from rlfactory.model.base import ImageModel
 from rlfactory.model.weight_sets import OLD
 from rlfactory.rollout import Rollout
@@ -36,7 +36,7 @@ def matching_loss(
     return binary_cross_entropy_with_logits(beta * implicit, target, reduction="none")
 
 
-class CRD(ForwardAlgorithm):
+class CRD(GroupAlgorithm):
     """With r of NFT's `optimality_probability`, in [0, 1], l the matching losses of velocities and
     q = l_old - l, a sample's implicit reward up to a constant of its prompt,
 
@@ -60,7 +60,6 @@ class CRD(ForwardAlgorithm):
         shared_noise: Whether the samples of a group are noised with the same eps.
     """
 
-    learns_from_groups = True
     compared_weight_sets: tuple[str, ...] = ("old",)
 
     def __init__(
@@ -93,16 +92,6 @@ class CRD(ForwardAlgorithm):
         r = optimality_probability(require(rollout.advantage, "advantages"), self.advantage_clip)
         weight, given = self.least + r * (1 - self.least), rollout.penalty_weight
         return replace(rollout, penalty_weight=weight if given is None else weight * given)
-
-    def normalise_update(self, samples: Rollout) -> Rollout:
-        """The samples of each group together."""
-        return in_groups(samples)
-
-    def training_items(
-        self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int
-    ) -> TrainingItems:
-        items = super().training_items(rollout, model, seed=seed, iteration=iteration)
-        return GroupItems.of(items, rollout.groups)
 
     def loss(self, model: ImageModel, batch: Batch) -> Loss:
         """The class's formula; the metric `preference/implicit` is q."""

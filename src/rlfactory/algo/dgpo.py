@@ -8,8 +8,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from rlfactory.algo.base import Loss
-from rlfactory.algo.ops.groups import GroupItems, cell_means, in_groups
-from rlfactory.algo.ops.noised_items import ForwardAlgorithm
+from rlfactory.algo.ops.groups import GroupAlgorithm, cell_means
 from rlfactory.algo.ops.surrogate import ratio_metrics
 from rlfactory.batch import Batch, Outputs, TrainingItems
 from rlfactory.model.base import ImageModel
@@ -23,7 +22,7 @@ def is_beyond(ratio: Tensor, advantage: Tensor, clip_range: float) -> Tensor:
     return torch.where(advantage > 0, ratio > 1 + clip_range, ratio < 1 - clip_range)
 
 
-class DGPO(ForwardAlgorithm):
+class DGPO(GroupAlgorithm):
     """With one noise and one time for all samples of a group, and l their matching losses,
 
         l    = mean (prediction - target)^2,   m = mean over the group of A (l - l_ref),
@@ -41,7 +40,6 @@ class DGPO(ForwardAlgorithm):
         behaviour: The weight set that samples; published: `old` after 200 to 500 updates.
     """
 
-    learns_from_groups = True
     compared_weight_sets: tuple[str, ...] = ("reference", "old")
     decided_by = {
         "compared_weight_sets": (
@@ -66,17 +64,12 @@ class DGPO(ForwardAlgorithm):
         self.compared_weight_sets = (OLD,) if reference == OLD else (reference, OLD)
         self.behaviour = behaviour
 
-    def normalise_update(self, samples: Rollout) -> Rollout:
-        """The samples of each group together."""
-        return in_groups(samples)
-
     def training_items(
         self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int
     ) -> TrainingItems:
         # all samples of a group have the same random draws, however `times` shares them
         keyed = replace(rollout, index=rollout.groups)
-        items = super().training_items(keyed, model, seed=seed, iteration=iteration)
-        return GroupItems.of(items, rollout.groups)
+        return super().training_items(keyed, model, seed=seed, iteration=iteration)
 
     def loss(self, model: ImageModel, batch: Batch) -> Loss:
         """The class's formula; the metric `ratio/clip_fraction` is the share without gradient."""

@@ -54,19 +54,17 @@ class Draft(RewardGradient):
         """K is at most the number of sampling steps; the low-variance form is of K = 1."""
         last, steps = options["last_steps"], run["schedule"]["steps"]
         if last is not None and last > steps:
-            message = f"is {last}, and there are {steps} sampling steps (schedule.steps)"
-            yield (
-                "last_steps",
-                f"{message}; allowed is 1 to {steps}, or null for all",
-                (f"algo.last_steps={steps}"),
+            message = (
+                f"is {last}, and there are {steps} sampling steps (schedule.steps); allowed is 1 to"
+                f" {steps}, or null for all"
             )
+            yield "last_steps", message, f"algo.last_steps={steps}"
         if options["low_variance"] and last != 1:
-            message = f"is {options['low_variance']}, which is for the last step alone"
-            yield (
-                "low_variance",
-                f"{message}; allowed with last_steps={last} is 0",
-                ("algo.low_variance=0"),
+            message = (
+                f"is {options['low_variance']}, which is for the last step alone; allowed with"
+                f" last_steps={last} is 0"
             )
+            yield "low_variance", message, "algo.low_variance=0"
 
     @staticmethod
     def items(options: Mapping[str, Any], run: Mapping[str, Any], steps: Sequence[int]) -> float:
@@ -122,7 +120,7 @@ class Draft(RewardGradient):
 
             before = x
             prediction, x = self.run(model, stepped, x)
-            predictions = [*predictions[:1], prediction]
+            predictions.append(prediction)
         if self.dynamics.decode == "x0":
             x = model.forward_process.to_x0(before, predictions[-1], times[-2].expand(len(x)))
         return predictions[0], x

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from rlfactory.algo.base import Loss
-from rlfactory.algo.ops.completions import completion_items
+from rlfactory.algo.ops.completions import completion_items, with_unit_advantages
 from rlfactory.algo.ops.teachers import Taught, TaughtTokens
 from rlfactory.algo.ops.token_kl import estimate_kl, exact_kl
 from rlfactory.algo.ops.token_outputs import token_outputs
@@ -55,8 +55,7 @@ class TextOPD(Taught[TextModel, TokenBatch, TokenBatch]):
     def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
         """An advantage of 1 for each token."""
         del main
-        tokens = require(rollout.tokens, "tokens")
-        return replace(rollout, advantage=tokens.mask.float(), returns=tokens.value)
+        return with_unit_advantages(rollout)
 
     def training_items(
         self, rollout: Rollout, model: TextModel, *, seed: int, iteration: int

@@ -1,13 +1,12 @@
 """Supervised fine-tuning: the likelihood of given completions."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
 from rlfactory.algo.base import Algorithm, Loss
-from rlfactory.algo.ops.completions import completion_items, given_completion
+from rlfactory.algo.ops.completions import completion_items, given_completion, with_unit_advantages
 from rlfactory.algo.ops.token_kl import entropy
 from rlfactory.algo.ops.token_outputs import token_outputs
 from rlfactory.batch import TokenBatch
@@ -16,7 +15,6 @@ from rlfactory.model.text_base import TextModel
 from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.prompts.ops.chat import ChatText
 from rlfactory.rollout import Rollout
-from rlfactory.utils.pytree import require
 from rlfactory.utils.types import Faults, PositiveInt
 
 PLAIN = Token()
@@ -85,8 +83,7 @@ class SFT(Algorithm[TextModel, TokenBatch, TokenBatch]):
     def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
         """An advantage of 1 for each token: the loss is that of a policy gradient on the data."""
         del main
-        tokens = require(rollout.tokens, "tokens")
-        return replace(rollout, advantage=tokens.mask.float(), returns=tokens.value)
+        return with_unit_advantages(rollout)
 
     def training_items(
         self, rollout: Rollout, model: TextModel, *, seed: int, iteration: int

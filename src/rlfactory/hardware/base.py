@@ -146,7 +146,7 @@ class Hardware(ABC):
         return value
 
     def all_gather_list(self, values: Sequence[T]) -> list[T]:
-        """The plain values of all ranks, in rank order; ranks may have different numbers of them."""
+        """Plain values of all ranks, in rank order; ranks may have different numbers of them."""
         return list(values)
 
     def broadcast(self, value: T, source: int = 0) -> T:

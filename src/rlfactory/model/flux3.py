@@ -142,7 +142,7 @@ class Flux3KleinDistilled(Flux3Klein):
     ) -> None:
         """
         Args:
-            guidance: None: 1.
+            guidance: 1: none.
             map_steps: The steps of the pipeline's schedule, of which the network is told the next.
         """
         self.map_steps = map_steps

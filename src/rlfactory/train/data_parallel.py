@@ -61,8 +61,8 @@ class Shard:
             self._order = torch.from_numpy(np.unique(numbers, return_index=True)[1])
 
     def all_gather(self, values: T) -> T:
-        """The values of all ranks' rows, from those of this rank's: a tensor, a list, or a dataclass
-        of them; a field that is None, or one value for all, on all ranks stays.
+        """The values of all ranks' rows, from those of this rank's: a tensor, a list, or a
+        dataclass of them; a field that is None, or one value for all, on all ranks stays.
         """
         column: Any = values
         if self._order is None:

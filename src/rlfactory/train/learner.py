@@ -135,8 +135,7 @@ class Learner:
         algo, hardware = self.components.algo, self.components.hardware
         gather = hardware.gather_passes
         model: Any = self.components.model  # of images or texts, as the algorithm
-        from_samples = algo.requires in ("forward_process", "states")
-        if from_samples and not algo.has_surrogate_likelihood:
+        if not (algo.replays_rollout or algo.has_surrogate_likelihood):
             return rollout
         minibatches = [
             local_row_numbers(rollout, rows)

@@ -160,8 +160,7 @@ class Trainer:
 
     def _merged_adapters(self) -> AbstractContextManager[None]:
         """Adapters may be merged where no step of a rollout is replayed."""
-        model, needed = self.components.model, self.components.algo.requires
-        replays = needed not in ("forward_process", "states")
+        model, replays = self.components.model, self.components.algo.replays_rollout
         if replays or not isinstance(model, ImageModel):
             return nullcontext()
         return model.merged_adapters()

@@ -1,5 +1,6 @@
 """Completions and images that the data give, and whole completions as training items."""
 
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from rlfactory.batch import TokenBatch
@@ -51,6 +52,12 @@ def given_image(prompt: Prompt, column: str, key: str) -> Any:
         f"the prompt {prompt.text[:60]!r}: it has no image under {column!r};"
         f" its columns are {', '.join(prompt.metadata) or 'none'} (algo.{key})"
     )
+
+
+def with_unit_advantages(rollout: Rollout) -> Rollout:
+    """The rollout with an advantage of 1 for each token."""
+    tokens = require(rollout.tokens, "tokens")
+    return replace(rollout, advantage=tokens.mask.float(), returns=tokens.value)
 
 
 def completion_items(rollout: Rollout, model: TextModel, kind: type[BatchT]) -> BatchT:

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, fields, replace
 import torch
 from torch import Tensor
 
+from rlfactory.algo.ops.noised_items import ForwardAlgorithm
 from rlfactory.batch import Batch, TrainingItems
+from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Rollout
 from rlfactory.utils.pytree import require, to_device
 
@@ -95,3 +97,19 @@ def cell_means(values: Tensor, batch: Batch, weight: Tensor | None = None) -> Te
 def in_groups(samples: Rollout) -> Rollout:
     """The same samples, those of a group together."""
     return samples[samples.groups.argsort(stable=True)]
+
+
+class GroupAlgorithm(ForwardAlgorithm):
+    """An algorithm on final samples whose loss compares those of a group, in a `GroupBatch`."""
+
+    learns_from_groups = True
+
+    def normalise_update(self, samples: Rollout) -> Rollout:
+        """The samples of each group together."""
+        return in_groups(samples)
+
+    def training_items(
+        self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int
+    ) -> TrainingItems:
+        items = super().training_items(rollout, model, seed=seed, iteration=iteration)
+        return GroupItems.of(items, rollout.groups)

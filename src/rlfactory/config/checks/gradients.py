@@ -3,14 +3,25 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import yaml
+
 from rlfactory.config.checks.base import Config, Traits, is_algorithm_mismatched
+from rlfactory.config.options import options
 from rlfactory.config.problems import Problem
+from rlfactory.config.schema.signature import trait
 
 
 def _follows(traits: Traits) -> bool:
     """Whether the algorithm follows a reward's gradient, and is for the model's medium."""
     is_own = traits["algo"].get("requires") == "states"
     return is_own and not is_algorithm_mismatched(traits)
+
+
+def _with_gradient() -> Iterator[str]:
+    """The names of the rewards that have one."""
+    for name, path in options("reward").items():
+        if trait((yaml.safe_load(path.read_text()) or {}).get("reward"), "differentiable"):
+            yield name
 
 
 def require_reward_gradient(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -36,10 +47,8 @@ def require_reward_gradient(config: Config, traits: Traits) -> Iterator[Problem]
             yield Problem("reward.normalise", message, "reward.normalise=none")
     for key, own in parts.items():
         if not own.get("differentiable"):
-            message = (
-                "has no gradient, which this algorithm follows; aesthetic, clipscore, hps,"
-                " imagereward, jpeg_standin, pickscore and shapes_learned have one"
-            )
+            have = ", ".join(_with_gradient())
+            message = f"has no gradient, which this algorithm follows; those of {have} do"
             yield Problem(key, message, "reward=jpeg_standin" if key == "reward" else "")
 
 
