@@ -149,6 +149,7 @@ REFUSALS = [
     (["+reward=shapes"], "reward", "chosen already", "reward=shapes"),
     (["reward@x=shapes"], "reward", "@", "reward=shapes"),
     (["reward=null"], "reward", "needs an option", "rlfactory list reward"),
+    (["engine="], "engine", "needs an option", "rlfactory list engine"),
     (["~reward"], "reward", "has no _target_", ""),
     (["+seed=3"], "seed", "exists already", "seed=3"),
     (["algo=grpo,"], "algo", "ends in a comma", "algo=grpo"),

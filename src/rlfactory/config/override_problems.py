@@ -57,7 +57,7 @@ def _choice_problems(override: Override, places: Sequence[str]) -> Iterator[Prob
         yield Problem(group, "can't be moved elsewhere with @", f"{group}={option}")
     elif override.is_add() and group != "experiment":
         yield Problem(group, "is chosen already, so + can't add it", f"{group}={option}")
-    elif override.value() is None:
+    elif override.value() is None or not option.strip():
         yield Problem(group, "needs an option", f"rlfactory list {group}")
     elif option not in known:
         yield explain_option(group, option, known)

@@ -155,7 +155,8 @@ def nearest(key: str) -> str | None:
 def option_words(group: str, name: str) -> Words:
     """What to type for an option by another name; the name itself where it has none."""
     spelled = name.lower().replace("-", "_")
-    first, *more = _content()["options"].get(group, {}).get(spelled, spelled).split()
+    known = _content()["options"].get(group, {})
+    first, *more = known[spelled].split() if spelled in known else [spelled]
     return (first if "=" in first else f"{group}={first}", *more)
 
 
