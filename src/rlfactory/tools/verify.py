@@ -4,6 +4,7 @@ Times and memory are not compared, nor what depends on when a run was saved or s
 """
 
 import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
@@ -34,6 +35,7 @@ from rlfactory.run.environment import NUMERICS, changes, read_environments
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.inputs import remember
 from rlfactory.run.metrics import Record, read
+from rlfactory.train.operations import VARIABLE, first_difference
 from rlfactory.train.process.launch import run_or_launch
 from rlfactory.train.process.run_arguments import RunArguments
 from rlfactory.utils.console import print_error
@@ -107,10 +109,37 @@ def verify(
                 again = remake(folder, layout or config, stretch, moved or {}, copy)
                 found = [*stretch_differences(folder, again, stretch)]
                 elsewhere = [*environment_changes(folder, again, stretch)]
+                if found and layout is not None:
+                    sides = Path(place) / "one", Path(place) / "other"
+                    first = Stretch(stretch.begin, stretch.begin + 1, has_end=False)
+                    for side, its in zip(sides, (config, layout), strict=True):
+                        _record(folder, its, first, moved or {}, side)
+                    found.append(_operation(*sides))
     except (RunFolderError, OSError, ValueError) as error:
         print_error(str(error))
         return 1
     return _report(stretch, found, elsewhere)
+
+
+def _record(
+    folder: RunFolder, config: Config, stretch: Stretch, moved: Mapping[str, str], place: Path
+) -> None:
+    """Make an iteration again, and record in the folder `place` what the network's modules do."""
+    place.mkdir()
+    os.environ[VARIABLE] = str(place)
+    try:
+        remake(folder, config, stretch, moved, place / "run")
+    finally:
+        del os.environ[VARIABLE]
+
+
+def _operation(one: Path, other: Path) -> str:
+    if name := first_difference(one, other):
+        return f"the first operation that gives other bits for the same row: {name}"
+    return (
+        "no module of the network gives other bits for the same row before the first update: texts"
+        " are padded to other lengths, or gradients are added in another order"
+    )
 
 
 def config_differences(folder: RunFolder, config: Config, stretch: Stretch) -> Iterator[str]:

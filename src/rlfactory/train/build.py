@@ -28,6 +28,7 @@ from rlfactory.run.loggers import Logger, NoLogger, Several
 from rlfactory.run.loggers.fault_tolerant import FaultTolerant
 from rlfactory.train.components import Components, NoProgress, RunStop, TrainingBudget
 from rlfactory.train.evaluation.build import build_prompt_sets, check_prompts, policy_fraction
+from rlfactory.train.operations import record_operations
 from rlfactory.train.sampling.base import Advance
 from rlfactory.train.sampling.choose import build_sampler
 from rlfactory.train.scoring.build import build_rewards, build_scorer, reward_device
@@ -158,6 +159,7 @@ def _build_model(config: Config, prompts: Prompts, hardware: Hardware) -> Any:
         for note in timestep_notes(pipe.scheduler.config, config["schedule"]):
             log.warning("%s", note)
     hardware.prepare(model)  # before the optimizer gets its parameters
+    record_operations(model, hardware.rank)
     return model
 
 
