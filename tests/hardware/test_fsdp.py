@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from rlfactory.hardware.base import HardwareError
 from rlfactory.hardware.distributed import Distributed
-from rlfactory.hardware.blocks import blocks
+from rlfactory.hardware.fsdp import blocks
 from rlfactory.model.weight_sets import POLICY, REFERENCE, WeightSets
 
 
