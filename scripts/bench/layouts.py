@@ -21,9 +21,6 @@ from itertools import product
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any
-
-import torch
 
 ROOT = Path(__file__).parents[2]
 ALGORITHMS = ("nft", "grpo", "vgrpo", "ddpo", "ppo", "grpo_token")
@@ -48,9 +45,9 @@ def alone(threads: int, micro: int, sample: int) -> list[str]:
     return ["hardware=cpu", f"hardware.threads={threads}", *batches(micro, sample)]
 
 
-def together(processes: int, hardware: str = "ddp", micro: int = 8) -> list[str]:
-    several = [f"hardware={hardware}", "hardware.device=cpu", f"hardware.processes={processes}"]
-    return [*several, "hardware.threads=1", *batches(micro, 8)]
+def together(processes: int, micro: int = 8, sample: int = 8) -> list[str]:
+    several = ["hardware=ddp", "hardware.device=cpu", f"hardware.processes={processes}"]
+    return [*several, "hardware.threads=1", *batches(micro, sample)]
 
 
 def layouts() -> dict[str, Layout]:
@@ -59,25 +56,13 @@ def layouts() -> dict[str, Layout]:
     for threads, micro, sample in product((1, 2), (1, 3, 8), (5, 48)):
         words = alone(threads, micro, sample)
         found[f"{threads} threads, micro_batch {micro}, sample_batch {sample}"] = words, None
-    for processes, hardware in product((2, 3, 4), ("ddp", "fsdp2")):
-        found[f"{processes} processes, {hardware}"] = together(processes, hardware, 3), None
-    for before, after in (
-        ("1", "1"),
-        ("2 ddp", "2 ddp"),
-        ("1", "2 fsdp2"),
-        ("2 fsdp2", "1"),
-        ("2 ddp", "4 fsdp2"),
-        ("4 fsdp2", "3 ddp"),
-    ):
-        sides = [several(name) for name in (before, after)]
-        found[f"{before} killed, resumed by {after}"] = sides[0], sides[1]
+    for processes, micro in product((2, 3, 4), (3, 8)):
+        words = together(processes, micro)
+        found[f"{processes} processes, micro_batch {micro}"] = words, None
+    for before, after in ((1, 1), (2, 2), (1, 2), (2, 1), (2, 4), (4, 3)):
+        sides = [alone(1, 3, 5) if n == 1 else together(n) for n in (before, after)]
+        found[f"{before} processes killed, resumed by {after}"] = sides[0], sides[1]
     return found
-
-
-def several(name: str) -> list[str]:
-    """The words of `1`, or of such as `2 fsdp2`."""
-    number, _, hardware = name.partition(" ")
-    return together(int(number), hardware) if hardware else alone(1, 3, 5)
 
 
 KILL = {"RLFACTORY_FAULT": "between_updates:kill:5"}
@@ -99,6 +84,8 @@ def run(folder: Path, words: Sequence[str], env: Mapping[str, str] | None = None
 
 def digest(run_folder: Path) -> str:
     """A hash of all that a run has computed."""
+    from safetensors.torch import load_file
+
     found = sha256()
     for line in (run_folder / "metrics.jsonl").read_text().splitlines():
         values = {k: v for k, v in json.loads(line).items() if not k.startswith(CLOCKS)}
@@ -107,35 +94,10 @@ def digest(run_folder: Path) -> str:
         for file in sorted(p for p in (run_folder / part).rglob("*") if p.is_file()):
             found.update(file.read_bytes())
     last = max((run_folder / "checkpoints").glob("step_*"))
-    for name, content in sorted((kind_of(key), hashed(t)) for key, t in tensors(last).items()):
-        found.update(f"{name} {content}".encode())
+    for file in sorted(last.glob("*.safetensors")):
+        for name, tensor in sorted(load_file(file).items()):
+            found.update(name.encode() + tensor.contiguous().flatten().numpy().tobytes())
     return found.hexdigest()
-
-
-def tensors(checkpoint: Path) -> dict[str, Any]:
-    """The weights and moments of a checkpoint in full, also where shards were saved."""
-    from safetensors.torch import load_file
-
-    from rlfactory.run.checkpoint.sharded import _load, _tensors
-
-    if (checkpoint / "weights.safetensors").is_file():
-        found = [load_file(file) for file in checkpoint.glob("*.safetensors")]
-        return {key: tensor for each in found for key, tensor in each.items()}
-    whole: dict[str, Any] = {
-        key: torch.empty(stored.size, dtype=stored.properties.dtype)
-        for key, stored in _tensors(checkpoint).items()
-    }
-    _load(checkpoint, whole)
-    return {key.removeprefix("weights/"): tensor for key, tensor in whole.items()}
-
-
-def kind_of(key: str) -> str:
-    """A tensor's name; of the optimizer's, which are numbered or named, the moment alone."""
-    return key.rpartition("/")[2] if key.startswith(("state/", "optimizer/")) else key
-
-
-def hashed(tensor: Any) -> str:
-    return sha256(tensor.contiguous().flatten().numpy().tobytes()).hexdigest()
 
 
 def words_of(algorithm: str) -> list[str]:

@@ -134,18 +134,6 @@ def assert_same_experiment(one: Path, other: Path, rel: float = 1e-5) -> None:
                 assert mine[name] == pytest.approx(others[name], abs=1e-4, rel=1e-2), name
 
 
-def assert_same_bits(one: Path, other: Path) -> None:
-    """Metrics but clocks, and weights, in whichever form they are saved."""
-    ours, theirs = weights(one), weights(other)
-    assert ours.keys() == theirs.keys()
-    assert [key for key in ours if not torch.equal(ours[key], theirs[key])] == []
-    for mine, others in zip(metrics(one), metrics(other), strict=True):
-        timed = {name for name in mine if name.startswith(("time", "memory"))}
-        assert {k: v for k, v in mine.items() if k not in timed} == {
-            k: v for k, v in others.items() if k not in timed
-        }
-
-
 KEPT = ("grpo", "ppo", "dpo")
 """Images, texts and pairs; nft is stopped, resumed and divided in three below."""
 
@@ -191,14 +179,12 @@ def test_with_a_tile_no_layout_changes_a_bit(
             attempt("one", *words, processes=1),
             attempt("other", *words, *other, processes=1),
             attempt("ddp", *words, "hardware=ddp"),
-            attempt("fsdp2", *words, "hardware=fsdp2"),
         ]
     )
     assert {code for each in found for code in each["codes"]} == {0}, found
     expected = traces(tmp_path / "one")
     assert traces(tmp_path / "other") == expected
     assert traces(tmp_path / "ddp") == expected
-    assert_same_bits(tmp_path / "one", tmp_path / "fsdp2")
 
 
 def test_three_processes_divide_a_network(ran: Ran, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def summed(leaves: int, ranks: int) -> list[list[Tensor | None]]:
         hardware = Strict(rank, ranks, table, barrier)
         hardware.tile = 1
         own, trained = hardware.own_passes(range(leaves)), parameters()
-        tree = GradientTree(trained, own.start, hardware)
+        tree = GradientTree(trained, own.start)
         for leaf in own:
             for parameter, gradient in zip(trained, gradients_of(leaf), strict=True):
                 parameter.grad = None if gradient is None else gradient.clone()
@@ -51,7 +51,7 @@ def summed(leaves: int, ranks: int) -> list[list[Tensor | None]]:
         for parameter in trained:
             parameter.grad = torch.ones_like(parameter)
         tree.take(counts=False)
-        tree.finish()
+        tree.finish(hardware)
         found[rank] = [parameter.grad for parameter in trained]
 
     threads = [threading.Thread(target=work, args=(rank,)) for rank in range(ranks)]

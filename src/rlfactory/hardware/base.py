@@ -74,20 +74,6 @@ class Hardware(ABC):
         """The rows `[n, ...]` that passes computed, of all ranks' where these are divided."""
         return self.all_gather(values) if self.divides_passes else values
 
-    def take_gradients(self, parameters: Sequence[nn.Parameter]) -> list[Tensor | None]:
-        """The gradients of the last backward pass, in full, which the parameters then lack."""
-        gradients = [parameter.grad for parameter in parameters]
-        for parameter in parameters:
-            parameter.grad = None
-        return gradients
-
-    def give_gradients(
-        self, parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor | None]
-    ) -> None:
-        """Give the parameters those gradients, which are in full."""
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient
-
     @property
     def network_device(self) -> torch.device:
         """Where the network that is trained is loaded, before `prepare`; `meta`: not at all."""

@@ -98,9 +98,7 @@ class Distributed(Local):
         self.device = _device_of(self.device, info)
         self._connect(info, timeout)
         self._defer = defer_reduce
-        self._sharded = None
-        if strategy == "fsdp2":
-            self._sharded = _fsdp_parameters(shard_size, offload, tile is not None)
+        self._sharded = _fsdp_parameters(shard_size, offload) if strategy == "fsdp2" else None
 
     @staticmethod
     def validate(options: Mapping[str, Any], run: Mapping[str, Any]) -> Faults:
@@ -124,10 +122,10 @@ class Distributed(Local):
             yield "processes", message, f"hardware.processes={near[0]}"
         if (tile := options["tile"]) is not None:
             each, unit = prompts // processes * run["group_size"], run["branches"]
-            if options["defer_reduce"]:
-                message = "is true, and with hardware.tile no pass reduces gradients"
-                yield "defer_reduce", message, "hardware.defer_reduce=false"
-            if processes > 1 and each % tile:
+            if options["strategy"] == "fsdp2":
+                message = f"is {tile}, and the sums of shards follow the number of processes"
+                yield "tile", message, "hardware.strategy=ddp"
+            elif processes > 1 and each % tile:
                 message = (
                     f"is {tile}, which does not divide the {each} samples of a process; nearest:"
                     f" {', '.join(map(str, sorted(nearest(each, tile))))}"
@@ -170,8 +168,6 @@ class Distributed(Local):
     def prepare(self, model: Any) -> None:
         if self._sharded is not None:
             self._sharded.shard_model(model, self.device.type)
-        else:
-            super().prepare(model)
 
     def step(
         self,
@@ -189,18 +185,6 @@ class Distributed(Local):
         if sharded is not None:
             return self.step_if_finite(optimizer, norm)
         return super().step(optimizer, parameters, max_grad_norm)
-
-    def take_gradients(self, parameters: Sequence[nn.Parameter]) -> list[Tensor | None]:
-        if self._sharded is not None:
-            parameters = self._sharded.in_full(parameters)
-        return super().take_gradients(parameters)
-
-    def give_gradients(
-        self, parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor | None]
-    ) -> None:
-        if self._sharded is not None:
-            gradients = self._sharded.own_gradients(parameters, gradients)
-        super().give_gradients(parameters, gradients)
 
     def close(self) -> None:
         """Leave the process group, and restore torch's settings."""
@@ -230,8 +214,7 @@ class Distributed(Local):
                 assert micro_batch is not None
                 own = next(micro_batches, None)
                 is_left = self.any_rank(own is not None)
-                if self.tile is None:
-                    self._sharded.set_gradient_sync(not (self._defer and is_left))
+                self._sharded.set_gradient_sync(not (self._defer and is_left))
                 yield micro_batch, counts
         finally:
             self._sharded.passes_are_equal = False
@@ -326,14 +309,10 @@ def _common_store(info: ProcessInfo, timeout: timedelta) -> Any:
     return dist.PrefixStore(f"restart_{restart}", store)  # type: ignore[attr-defined]
 
 
-def _fsdp_parameters(
-    shard_size: int | None, offload: bool, gradients_in_full: bool
-) -> "FSDPParameters":
+def _fsdp_parameters(shard_size: int | None, offload: bool) -> "FSDPParameters":
     from rlfactory.hardware.fsdp import FSDPParameters  # its imports take a second
 
-    return FSDPParameters(
-        shard_size=shard_size, offload=offload, gradients_in_full=gradients_in_full
-    )
+    return FSDPParameters(shard_size=shard_size, offload=offload)
 
 
 @contextmanager

@@ -23,8 +23,6 @@ from torch.distributed.fsdp import (
 )
 from torch.distributed.tensor import DTensor
 
-from rlfactory.hardware.blocks import blocks
-
 REPLICATE, SHARD = "replicate", "shard"
 """The dimensions of the mesh: copies of the network, and the ranks that share one."""
 
@@ -43,25 +41,15 @@ class FSDPParameters:
     Args:
         shard_size: ranks that share one copy of the network; None: all.
         offload: keep shards, gradients and the optimizer's moments on the CPU.
-        gradients_in_full: a backward pass sums nothing over the ranks, and computes in the dtypes
-            of one process: what it gives is added elsewhere, in an order of its own.
     """
 
-    def __init__(
-        self,
-        *,
-        shard_size: int | None = None,
-        offload: bool = False,
-        gradients_in_full: bool = False,
-    ) -> None:
+    def __init__(self, *, shard_size: int | None = None, offload: bool = False) -> None:
         self.shard_size = shard_size or dist.get_world_size()
         self.offload = offload
-        self.gradients_in_full = gradients_in_full
         self.passes_are_equal = False
         self._device = torch.device("cpu")
         self._network: Any = None
         self._sharded: dict[str, DTensor] = {}  # trained parameters by name
-        self._in_full: dict[int, nn.Parameter] = {}  # the gathered ones, by the sharded one's id
         self._is_unsharded = False
 
     def shard_model(self, model: Any, device: str) -> None:
@@ -77,9 +65,7 @@ class FSDPParameters:
         self._device = torch.device(device)
         options: dict[str, Any] = {
             "mesh": self._mesh(device),
-            "mp_policy": MixedPrecisionPolicy(cast_forward_inputs=False)
-            if self.gradients_in_full
-            else mixed_precision(getattr(model, "precision", None)),
+            "mp_policy": mixed_precision(getattr(model, "precision", None)),
             "offload_policy": self._offload_policy(),
             "ignored_params": adapters(network),
         }
@@ -104,11 +90,6 @@ class FSDPParameters:
             for name, parameter in network.named_parameters()
             if isinstance(parameter, DTensor) and parameter.requires_grad
         }
-        if self.gradients_in_full:
-            self.set_gradient_sync(False)
-            with self.unsharded():
-                gathered = dict(network.named_parameters())
-            self._in_full = {id(own): gathered[name] for name, own in self._sharded.items()}
         model.weights.shard(self._sharded, self)
 
     def _mesh(self, device: str) -> DeviceMesh:
@@ -166,23 +147,6 @@ class FSDPParameters:
             module.set_reshard_after_forward(module is not self._network, recurse=False)
         self._is_unsharded = False
 
-    def in_full(self, parameters: Sequence[nn.Parameter]) -> list[nn.Parameter]:
-        """The gathered parameters, which have the gradients in full; others as they are."""
-        return [self._in_full.get(id(parameter), parameter) for parameter in parameters]
-
-    def own_gradients(
-        self, parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor | None]
-    ) -> list[Tensor | None]:
-        """This rank's shards of full gradients, in memory of their own."""
-        names = {id(parameter): name for name, parameter in self._sharded.items()}
-        found = list(gradients)
-        for number, (parameter, gradient) in enumerate(zip(parameters, gradients, strict=True)):
-            name = names.get(id(parameter))
-            if name is not None and gradient is not None:
-                part = self.shard(name, gradient).to(self.local(parameter).device, copy=True)
-                found[number] = self.dtensor(name, part)
-        return found
-
     @staticmethod
     def replicated(parameters: Sequence[nn.Parameter]) -> list[nn.Parameter]:
         """Those that are in full in every rank."""
@@ -196,7 +160,7 @@ class FSDPParameters:
     ) -> Tensor:
         """Clip the gradients by their global norm, of sums over all ranks.
 
-        The gradients of sharded parameters are sums already.
+        FSDP has summed the gradients of sharded parameters in the backward pass.
 
         Args:
             parameters: all that is trained.
@@ -208,30 +172,17 @@ class FSDPParameters:
         """
         own = [p.grad for p in self.replicated(parameters) if p.grad is not None]
         shards = [self.local(p.grad) for p in self._sharded.values() if p.grad is not None]
-        norm, factor = unscale(
-            self._norm_in_one_order(parameters)
-            if self.gradients_in_full
-            else self._norm(own, shards)
-        )
+        square = self._square_of_norm(shards)
+        dist.all_reduce(square)
+        # each copy of the network has counted its gradient once
+        square = square * self.shard_size / dist.get_world_size() + self._square_of_norm(own)
+        norm, factor = unscale(square.sqrt())
         factor = factor * (limit / (norm + 1e-6)).clamp(max=1.0)
         gradients = [*own, *shards]
         for device in {gradient.device for gradient in gradients}:  # shards may be offloaded
             there = [gradient for gradient in gradients if gradient.device == device]
             torch._foreach_mul_(there, factor.to(device))
         return norm
-
-    def _norm(self, own: Sequence[Tensor], shards: Sequence[Tensor]) -> Tensor:
-        square = self._square_of_norm(shards)
-        dist.all_reduce(square)
-        # each copy of the network has counted its gradient once
-        square = square * self.shard_size / dist.get_world_size() + self._square_of_norm(own)
-        return square.sqrt()
-
-    def _norm_in_one_order(self, parameters: Sequence[nn.Parameter]) -> Tensor:
-        """As one process computes it, of gradients that are gathered for it."""
-        found = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        full = [g.full_tensor() if isinstance(g, DTensor) else g for g in found]
-        return nn.utils.get_total_norm([gradient.to(self._device) for gradient in full])
 
     def _square_of_norm(self, gradients: Sequence[Tensor]) -> Tensor:
         # double, so that the number of shards over which it is summed does not matter
@@ -269,6 +220,17 @@ class FSDPParameters:
         rows = -(-len(whole) // self.shard_size)
         begin = min(rows * like.device_mesh.get_local_rank(SHARD), len(whole))
         return whole[begin : begin + rows]
+
+
+def blocks(network: nn.Module) -> list[nn.Module]:
+    """The modules that FSDP gathers one at a time: members of a network's outermost ModuleLists."""
+    found = list[nn.Module]()
+    for child in network.children():
+        if isinstance(child, nn.ModuleList):
+            found += [block for block in child if any(True for _ in block.parameters())]
+        else:
+            found += blocks(child)
+    return found
 
 
 def adapters(network: nn.Module) -> set[nn.Parameter]:

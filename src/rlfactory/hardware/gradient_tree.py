@@ -24,28 +24,30 @@ class GradientTree:
     Args:
         parameters: all that is trained.
         first: the number of the first micro-batch of this rank, whose others follow it.
-        hardware: has computed the gradients.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], first: int, hardware: Hardware) -> None:
-        self._parameters, self._next, self._hardware = parameters, first, hardware
+    def __init__(self, parameters: Sequence[nn.Parameter], first: int) -> None:
+        self._parameters, self._next = parameters, first
         self._nodes: list[tuple[int, int, Sums]] = []  # level, number within it, sum
 
     def take(self, counts: bool) -> None:
         """Take the gradient of the next micro-batch; it is dropped unless it `counts`."""
-        gradients = self._hardware.take_gradients(self._parameters)
+        gradients = [parameter.grad for parameter in self._parameters]
+        for parameter in self._parameters:
+            parameter.grad = None
         if counts:
             self._add(0, self._next, gradients)
             self._next += 1
 
-    def finish(self) -> None:
+    def finish(self, hardware: Hardware) -> None:
         """Give each parameter the sum over the micro-batches of all ranks; a collective of all."""
-        if self._hardware.world_size > 1:
-            self._gather()
+        if hardware.world_size > 1:
+            self._gather(hardware)
         total: Sums = [None] * len(self._parameters)
         for _, _, sums in reversed(self._nodes):
             total = _added(sums, total)
-        self._hardware.give_gradients(self._parameters, total)
+        for parameter, gradient in zip(self._parameters, total, strict=True):
+            parameter.grad = gradient
 
     def _add(self, level: int, number: int, sums: Sums) -> None:
         """Add a node, which follows all others; a left sibling is merged with it."""
@@ -54,9 +56,9 @@ class GradientTree:
             level, number = level + 1, number // 2
         self._nodes.append((level, number, sums))
 
-    def _gather(self) -> None:
+    def _gather(self, hardware: Hardware) -> None:
         """Exchange the nodes that have no sibling here, and merge those of all ranks."""
-        own, count, hardware = self._nodes, len(self._parameters), self._hardware
+        own, count = self._nodes, len(self._parameters)
         # of a rank without nodes too, the types are those of the others
         flags = [[s is not None for s in sums] for _, _, sums in own]
         has = torch.tensor(flags, dtype=torch.bool).view(-1, count)
@@ -67,13 +69,9 @@ class GradientTree:
             if not has[:, column].any():
                 columns.append([None] * len(places))
                 continue
-            sent = torch.zeros(
-                (len(own), *parameter.shape), dtype=parameter.dtype, device=hardware.device
-            )
-            for row, gradient in zip(sent, _column(own, column), strict=True):
-                if gradient is not None:
-                    row.copy_(gradient)
-            received = hardware.all_gather(sent).unbind(0)
+            rows = [torch.zeros_like(parameter) if s is None else s for s in _column(own, column)]
+            sent = torch.stack(rows) if rows else parameter.new_empty(0, *parameter.shape)
+            received = hardware.all_gather(sent.detach()).unbind(0)
             kept = zip(received, has[:, column].tolist(), strict=True)
             columns.append([row if is_there else None for row, is_there in kept])
         self._nodes = []

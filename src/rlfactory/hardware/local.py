@@ -15,7 +15,6 @@ from torch.backends import cuda, cudnn
 from torch.utils import deterministic
 
 from rlfactory.hardware.base import Hardware, HardwareError
-from rlfactory.hardware.blocks import add_by_blocks
 from rlfactory.hardware.environment import use_expandable_segments
 from rlfactory.hardware.portable import conflicts, unset
 from rlfactory.hardware.square_roots import exact_square_roots
@@ -117,10 +116,6 @@ class Local(Hardware):
             faults.append(f"needs kernels for AVX2, and torch's are {found} here")
         if faults:
             raise HardwareError(f"hardware.portable=true {'; '.join(faults)}")
-
-    def prepare(self, model: Any) -> None:
-        if self.tile is not None:
-            add_by_blocks(model.network)
 
     def backward(self, loss: Tensor) -> None:
         self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]

@@ -311,7 +311,7 @@ class Learner:
         if hardware.tile is not None and batch is not None:
             starts = self._starts(batch)
             parameters = [*components.model.weights.parameters.values()]
-            tree = GradientTree(parameters, starts.start // starts.step, hardware)
+            tree = GradientTree(parameters, starts.start // starts.step)
         for micro_batch, counts in self.passes(batch, samples, position.iteration):
             loss = checked_loss(components.algo, components.model, micro_batch)
             penalty, divergences = components.regularizer.penalty(
@@ -332,7 +332,7 @@ class Learner:
             checks.add(find_nonfinite(micro_batch, loss, total), loss, metrics)
             self.progress.advance(len(micro_batch))
         if tree is not None:
-            tree.finish()
+            tree.finish(hardware)
         if (found := checks.first_nonfinite()) is None:
             return measured, None
         micro_batches = self._micro_batches(batch)  # made once more
