@@ -78,7 +78,7 @@ def test_a_layout_is_verified(
     assert dispatch(["verify", str(run), "--layout", "hardware.tile=2"]) == 1
     said = capsys.readouterr().out
     assert "weights.safetensors: " in said, "another tile has other bits"
-    assert "the first operation that gives other bits for the same row: " in said
+    assert "gives other bits for the same row" in said, "some processors' rows, all gradients"
 
 
 @pytest.mark.slow
