@@ -43,8 +43,8 @@ def recorded(
     place.mkdir()
     patch.setenv(VARIABLE, str(place))
     network = Network(is_bad)
-    record_operations(SimpleNamespace(network=network), 0)
     optimizer = torch.optim.SGD(network.parameters(), lr=1.0)
+    record_operations(SimpleNamespace(network=network), optimizer, 0)
     for batch in batches:
         network(batch).sum().backward()
     assert not [*place.iterdir()]
@@ -69,5 +69,6 @@ def test_the_first_module_that_differs_is_named(
 def test_nothing_is_recorded_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     network = Network(is_bad=False)
-    record_operations(SimpleNamespace(network=network), 0)
+    optimizer = torch.optim.SGD(network.parameters(), lr=1.0)
+    record_operations(SimpleNamespace(network=network), optimizer, 0)
     assert not network.first._forward_hooks

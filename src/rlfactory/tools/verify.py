@@ -110,10 +110,13 @@ def verify(
                 found = [*stretch_differences(folder, again, stretch)]
                 elsewhere = [*environment_changes(folder, again, stretch)]
                 if found and layout is not None:
-                    sides = Path(place) / "one", Path(place) / "other"
-                    first = Stretch(stretch.begin, stretch.begin + 1, has_end=False)
-                    for side, its in zip(sides, (config, layout), strict=True):
-                        _record(folder, its, first, moved or {}, side)
+                    begin = Stretch(stretch.begin, stretch.begin + 1, has_end=False)
+                    sides = [
+                        _recorded(
+                            folder, its, begin, moved or {}, Path(place) / f"{path.name}_{name}"
+                        )
+                        for name, its in (("one", config), ("other", layout))
+                    ]
                     found.append(_operation(*sides))
     except (RunFolderError, OSError, ValueError) as error:
         print_error(str(error))
@@ -121,16 +124,17 @@ def verify(
     return _report(stretch, found, elsewhere)
 
 
-def _record(
+def _recorded(
     folder: RunFolder, config: Config, stretch: Stretch, moved: Mapping[str, str], place: Path
-) -> None:
-    """Make an iteration again, and record in the folder `place` what the network's modules do."""
+) -> Path:
+    """Make a stretch again, and return `place`, a folder of what the network's modules do."""
     place.mkdir()
     os.environ[VARIABLE] = str(place)
     try:
         remake(folder, config, stretch, moved, place / "run")
     finally:
         del os.environ[VARIABLE]
+    return place
 
 
 def _operation(one: Path, other: Path) -> str:

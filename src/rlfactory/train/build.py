@@ -102,6 +102,7 @@ def build(
     optimizer = build_optimizer(
         config, model.parameter_groups(), hardware.device, hidden_matrices(model)
     )
+    record_operations(model, optimizer, hardware.rank)
     needed = {algo.behaviour, *algo.compared_weight_sets, *regularizer.references}
     _add_weight_sets(config, model, needed)
     return Components(
@@ -159,7 +160,6 @@ def _build_model(config: Config, prompts: Prompts, hardware: Hardware) -> Any:
         for note in timestep_notes(pipe.scheduler.config, config["schedule"]):
             log.warning("%s", note)
     hardware.prepare(model)  # before the optimizer gets its parameters
-    record_operations(model, hardware.rank)
     return model
 
 

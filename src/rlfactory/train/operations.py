@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils import _pytree as pytree
 
 VARIABLE = "RLFACTORY_OPERATIONS"
@@ -22,11 +21,12 @@ Calls = dict[str, dict[str, list[str]]]
 """By module, in the order in which they have first ended: the hashes of outputs, by input's."""
 
 
-def record_operations(model: Any, rank: int) -> None:
+def record_operations(model: Any, optimizer: torch.optim.Optimizer, rank: int) -> None:
     """Record what modules do until the first optimizer step, if the environment asks for it.
 
     Args:
         model: an ImageModel or TextModel; rows are the first dimension of its network's tensors.
+        optimizer: of its parameters.
         rank: of this process, which names its file.
     """
     if (folder := os.environ.get(VARIABLE)) is None:
@@ -36,10 +36,9 @@ def record_operations(model: Any, rank: int) -> None:
     hooks: list[Any] = []
 
     def finish(*_: object) -> None:
-        if hooks:
-            (Path(folder) / f"{rank}.json").write_text(json.dumps(calls))
-        while hooks:
-            hooks.pop().remove()
+        (Path(folder) / f"{rank}.json").write_text(json.dumps(calls))
+        for hook in hooks:
+            hook.remove()
 
     def record(name: str, inputs: object, output: object) -> None:
         found = calls.setdefault(name, {})
@@ -57,7 +56,7 @@ def record_operations(model: Any, rank: int) -> None:
                 with_kwargs=True,
             )
         )
-    hooks.append(register_optimizer_step_pre_hook(finish))
+    hooks.append(optimizer.register_step_pre_hook(finish))
 
 
 def first_difference(one: Path, other: Path) -> str | None:
@@ -92,12 +91,16 @@ def _tensors(value: object) -> Sequence[Tensor]:
 
 def _hashes(value: object, rows: int) -> Iterator[str]:
     """A hash of each row of all tensors; a tensor that has not so many rows counts for each."""
-    parts = [tensor.detach().cpu().contiguous() for tensor in _tensors(value)]
+    common, divided = blake2b(digest_size=8), list[Tensor]()
+    for tensor in (each.detach().cpu() for each in _tensors(value)):
+        if tensor.ndim and len(tensor) == rows:
+            divided.append(tensor)
+        else:
+            common.update(_bytes(tensor))
     for row in range(rows):
-        found = blake2b(digest_size=8)
-        for tensor in parts:
-            is_divided = tensor.ndim > 0 and len(tensor) == rows
-            found.update(_bytes(tensor[row] if is_divided else tensor))
+        found = common.copy()
+        for tensor in divided:
+            found.update(_bytes(tensor[row]))
         yield found.hexdigest()
 
 
