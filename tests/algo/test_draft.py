@@ -215,17 +215,6 @@ def test_micro_batches_have_their_own_prompts() -> None:
     assert algo.loss(policy, whole).value.item() == pytest.approx(weighted, rel=1e-5)
 
 
-def test_refl_steps_and_margin() -> None:
-    algo = ReFL(stepping("tiny_sd3"), SIGMAS, REWARD, begin=0.5)
-    assert {algo.kept_step(4, seed=0, iteration=i) for i in range(40)} == {2, 3}
-    assert {algo.kept_step(40, seed=0, iteration=i) for i in range(400)} == {*range(20, 40)}
-    assert ReFL(None, SIGMAS, REWARD, begin=1.0).kept_step(4, seed=0, iteration=0) == 3
-    found = algo.losses(torch.tensor([-1.0, 1.5, 2.5]))
-    torch.testing.assert_close(found, torch.tensor([3e-3, 5e-4, 0.0]))
-    plain = ReFL(None, SIGMAS, REWARD, margin=None, scale=2.0)
-    torch.testing.assert_close(plain.losses(torch.tensor([3.0])), torch.tensor([-6.0]))
-
-
 WORDS = ("algo=draft", "reward=jpeg_standin", "model=tiny_sd3")
 
 
