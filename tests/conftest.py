@@ -92,8 +92,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that runs the cases which repeat others' paths too."""
+    """Add the options for cases which repeat others' paths, and for standards."""
     parser.addoption("--whole", action="store_true", help="cases marked `whole` too")
+    parser.addoption(
+        "--write-standards",
+        choices=("new", "moved"),
+        help="with -n 0: store what this kind of machine lacks; moved: and what has changed",
+    )
 
 
 def _leave_out_repeated(config: pytest.Config, items: list[pytest.Item]) -> None:

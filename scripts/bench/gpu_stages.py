@@ -302,11 +302,15 @@ def wait_rows(setup: Setup) -> list[Row]:
 # -- tests
 
 
-def run_tests(path: str, setup: Setup) -> Result:
+STANDARDS = ("-m", "standards", "--write-standards", "new", "-n", "0")
+"""Stored the first time on a kind of device, compared afterwards."""
+
+
+def run_tests(words: Sequence[str], setup: Setup) -> Result:
     """The last line that pytest prints."""
     limit = ["--collect-only"] if setup.pretends else []
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *limit, path],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *limit, *words],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -317,9 +321,13 @@ def run_tests(path: str, setup: Setup) -> Result:
 
 
 def test_rows(setup: Setup) -> list[Row]:
-    """The tests that need a GPU."""
+    """The tests that need a GPU, and the bits of every algorithm and experiment."""
     del setup
-    return [Row(path, partial(run_tests, path)) for path in ("tests/gpu",)]
+    standards = (*STANDARDS, "tests/train/test_standards.py")
+    return [
+        Row(name, partial(run_tests, words))
+        for name, words in {"tests/gpu": ("tests/gpu",), "standards": standards}.items()
+    ]
 
 
 STAGES = (
@@ -364,6 +372,8 @@ STAGES = (
         "The second iteration with `memory.compile` and without.",
         compiled_rows,
     ),
-    Stage("tests", "Tests that need a GPU", "`pytest tests/gpu`.", test_rows),
+    Stage(
+        "tests", "Tests that need a GPU", "`pytest tests/gpu` and `pytest -m standards`.", test_rows
+    ),
 )
 """All stages, the most valuable first."""

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
 OF_OTHER_DATA = ("diffusion_dpo_offline", "sft")
 """What learns from pairs and texts; loop, state and batches of the others are those of `WHOLLY`,
-and tests/train/test_golden_weights.py resumes each of them."""
+and tests/train/test_standards.py resumes each of them."""
 WHOLLY = ("nft", "ppo")
 ONE_EACH = [(name, (CHAIN[i % len(CHAIN)],)) for i, name in enumerate(OF_OTHER_DATA)]
 
