@@ -1,6 +1,8 @@
 """The estimate of runs on texts, and what the plan must let fit."""
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -87,6 +89,22 @@ def test_batches_of_a_process_are_no_larger_than_its_share() -> None:
     eight = ["hardware=ddp", "hardware.processes=8", "prompts_per_iteration=16", "group_size=1"]
     two, many = (of(*GPU, *eight, f"micro_batch={n}", f"sample_batch={n}") for n in (2, 32))
     assert two.phases["learning"] == many.phases["learning"]
+
+
+def test_prompts_of_a_file_are_as_long_as_they_are(tmp_path: Path) -> None:
+    """The longest counts, of three letters a token, with a template around it."""
+
+    def rows(letters: int, *words: str) -> float:
+        file = tmp_path / "asked.jsonl"
+        lines = [{"question": "a"}, {"question": "a" * letters}]
+        file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        data = ("prompts=file", f"prompts.path={file}", "prompts.column=question")
+        chosen = config(*EIGHT_B, *data, "micro_batch=1", *words)
+        return texts_need(chosen, traits_of(chosen)).learning
+
+    short, longer, longest = (rows(letters) for letters in (30, 300, 3000))
+    assert longest - longer == pytest.approx(10 * (longer - short), rel=0.01)
+    assert rows(3000, "model.max_prompt_length=101") == pytest.approx(rows(156))
 
 
 def test_what_fits_is_advised() -> None:

@@ -224,7 +224,9 @@ def pixels_of(size: Size) -> int:
 
 
 OTHER_PROMPT_TOKENS = 512
-"""Tokens assumed of the longest prompt of a source that does not say it."""
+"""Tokens assumed of the longest prompt of a source that can't be read and does not say it."""
+TEMPLATE_TOKENS = 48
+"""Tokens of a chat template around a prompt: SmolLM2's, which adds a system prompt, has 30."""
 MAX_LOGITS = {False: 2**25, True: 2**28}
 """How many logits are held at once on a CPU and on a GPU (`model.text_base`); of more, a chunk of a
 quarter of them."""
@@ -249,7 +251,7 @@ def texts_need(config: Config, traits: Traits) -> Need:
     full = model["finetune"] == "full"
     trainable = activations.adapters(model["lora_rank"], model.get("lora_targets"))
     own = max(1, int(config["prompts_per_iteration"] * config["group_size"] * shares.samples))
-    prompt = int(trait(config["prompts"], "longest_tokens") or OTHER_PROMPT_TOKENS)
+    prompt = _longest_prompt(config, traits)
     response = int(config["dynamics"]["length"])
     rows = min(config["sample_batch"], own)
     vocabulary = int(network.config["vocab_size"])
@@ -268,6 +270,17 @@ def texts_need(config: Config, traits: Traits) -> Need:
         },
         learning=_learning(config, traits, network, activations, own, prompt),
     )
+
+
+def _longest_prompt(config: Config, traits: Traits) -> int:
+    """About how many tokens the longest prompt has, at most `model.max_prompt_length`."""
+    found, rows = trait(config["prompts"], "longest_tokens"), known_rows(config, traits)
+    if found is None and rows is not None:
+        column = config["prompts"].get("column", "prompt")
+        letters = max((len(str(row.get(column) or "")) for _, row in rows.placed), default=0)
+        found = letters // LETTERS + 1 + TEMPLATE_TOKENS
+    found = int(found or OTHER_PROMPT_TOKENS)
+    return min(found, config["model"].get("max_prompt_length") or found)
 
 
 def _cached(network: Part, element_size: int) -> float:
