@@ -59,6 +59,13 @@ def test_a_conversation_is_scored_as_the_classifiers_template_writes_it(path, sa
     assert torch.equal(reward.score(samples)["reward_model"], plain)
     template = "{{ bos_token }}{% for m in messages %}{{ m['content'] }} ! {% endfor %}"
     reward.tokenizer.chat_template = template
+    reward.tokenizer.save_pretrained(path)
     written = reward.logits(["the movie ? !  was bad ! "])[:, 0]
-    assert torch.equal(reward.score(samples)["reward_model"], written)
     assert not torch.equal(plain, written)
+    reward = RewardModel(CPU, path=path)
+    assert torch.equal(reward.score(samples)["reward_model"], written)
+    text = samples_of([" was bad"], ["the movie ?"])
+    assert torch.equal(reward.score(text)["reward_model"], written)
+    as_it_is = RewardModel(CPU, path=path, text_role="none")
+    expected = reward.logits(["the movie ? was bad"])[:, 0]
+    assert torch.equal(as_it_is.score(text)["reward_model"], expected)

@@ -6,17 +6,21 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 import yaml
 from load_script import load_script
+from tiny_pipelines import chat_tokenizer
 from transformers import AutoTokenizer, GPT2ForSequenceClassification
 
 from rlfactory.cli import app
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.problems import PlanError
 from rlfactory.model.causal_lm import CausalLM
+from rlfactory.model.lm.prompt_format import PromptFormat
 from rlfactory.prompts.base import PromptError
+from rlfactory.prompts.ops.chat import ChatText
 from rlfactory.reward.base import Samples
 from rlfactory.reward.reward_model import RewardModel
 from rlfactory.run.folder import RunFolder
@@ -66,7 +70,7 @@ def test_it_prefers_the_chosen_and_says_so(scorer: Path) -> None:
 
 
 def test_reference_completions_score_0_on_average(scorer: Path, pairs: Path) -> None:
-    rows = read_pairs(pairs)
+    rows = read_pairs(str(pairs))
     samples = Samples(
         [row.prompt for row in rows],
         [{}] * len(rows),
@@ -197,10 +201,10 @@ def test_presets_place_the_score_after_the_end() -> None:
     assert config["iterations"] * config["prompts_per_iteration"] == pytest.approx(1e6, rel=1e-3)
 
 
-def saved(folder: Path, *rows: dict[str, Any], name: str = "pairs.jsonl") -> Path:
+def saved(folder: Path, *rows: dict[str, Any], name: str = "pairs.jsonl") -> str:
     file = folder / name
     file.write_text("\n".join(json.dumps(row) for row in rows))
-    return file
+    return str(file)
 
 
 ROW = {"prompt": "p", "chosen": " a", "rejected": " b"}
@@ -217,8 +221,8 @@ def test_the_chosen_one_is_the_reference_unless_there_is_one(tmp_path: Path) -> 
         ({"prompt": "p", "chosen": " a"}, "pair 2: `rejected` must be a text.*prompt, chosen"),
         ({**ROW, "chosen": None}, "pair 2: `chosen` must be a text, and it is None"),
         ({**ROW, "chosen": " b "}, "pair 2: `chosen` and `rejected` are equal.*remove the line"),
-        ({**ROW, "reference": 3}, "pair 2: `reference` must be a text"),
-        ({"chosen": " a", "rejected": " b"}, ":2: has no `prompt`"),
+        ({**ROW, "reference": []}, "pair 2: `reference` must be a text"),
+        ({"chosen": "a", "rejected": "b"}, ":2: `prompt` is empty"),
     ],
 )
 def test_a_row_that_is_no_pair_is_named(tmp_path: Path, row: dict[str, Any], message: str) -> None:
@@ -229,10 +233,52 @@ def test_a_row_that_is_no_pair_is_named(tmp_path: Path, row: dict[str, Any], mes
 def test_an_empty_or_missing_file_or_one_of_another_kind_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(PromptError, match="empty"):
         read_pairs(saved(tmp_path))
-    with pytest.raises(PromptError, match="cannot read"):
-        read_pairs(tmp_path / "none.jsonl")
-    with pytest.raises(PromptError, match=r"from \.jsonl, not from '\.csv'"):
-        read_pairs(saved(tmp_path, ROW, name="pairs.csv"))
+    with pytest.raises(PromptError, match="there is no such file"):
+        read_pairs(str(tmp_path / "none.jsonl"))
+    with pytest.raises(PromptError, match="rows are read from"):
+        read_pairs(saved(tmp_path, ROW, name="pairs.xlsx"))
+
+
+SAID = [
+    {"role": "user", "content": "Two plus two?"},
+    {"role": "assistant", "content": "four"},
+    {"role": "assistant", "content": "five"},
+]
+CONVERSATION = {"chosen": [SAID[0], SAID[1]], "rejected": [SAID[0], SAID[2]]}
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "chats.parquet", "transcripts.jsonl"])
+def test_pairs_as_people_keep_them(kind: str, tmp_path: Path) -> None:
+    file = tmp_path / f"pairs.{kind}"
+    prompt: Any = "Two plus two?"
+    if kind == "csv":
+        pd.DataFrame([{"prompt": prompt, "chosen": "four", "rejected": "five"}]).to_csv(file)
+    elif kind == "parquet":
+        pd.DataFrame([{"prompt": prompt, "chosen": "four", "rejected": "five"}]).to_parquet(file)
+    elif kind == "chats.parquet":
+        prompt = ChatText(SAID[:1])
+        pd.DataFrame([{"prompt": "2+2", **CONVERSATION}]).to_parquet(file)
+    else:
+        prompt = "\n\nHuman: 2+2?\n\nAssistant:"
+        file.write_text(json.dumps({"chosen": f"{prompt} four", "rejected": f"{prompt} five"}))
+    (pair,) = read_pairs(str(file))
+    assert (pair.prompt, pair.chosen.strip(), pair.rejected.strip()) == (prompt, "four", "five")
+
+
+def test_a_chat_models_pair_is_what_its_template_writes() -> None:
+    tokenizer, prompt = chat_tokenizer(), ChatText(SAID[:1])
+    tokenizer.chat_template = (
+        "{% for m in messages %}<|im_start|>{{ m.role }} {{ m.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant {% endif %}"
+    )
+    form = PromptFormat(tokenizer, text_role="auto")
+    made = encode_pair(form, Pair(prompt, "four", "five", "four"))
+    whole: Any = tokenizer.apply_chat_template(SAID[:2], tokenize=False)
+    assert tokenizer.decode(made.chosen) + "\n" == whole
+    assert made.chosen == made.reference
+    (given,), (answer,) = form.prompt_ids([prompt]), form.completion_ids([prompt], ["five"])
+    assert made.rejected == [*given, *answer]
+    assert encode_pair(form, Pair(SAID[0]["content"], "four", "five", "four")) == made
 
 
 def test_all_pairs_of_a_prompt_are_on_one_side() -> None:
@@ -263,7 +309,8 @@ def network(gpt2_folder: Path) -> Any:
 @pytest.fixture
 def encoded(gpt2_folder: Path) -> list[EncodedPair]:
     tokenizer = AutoTokenizer.from_pretrained(gpt2_folder)
-    return [encode_pair(tokenizer, pair, tokenizer.eos_token) for pair in PAIRS]
+    form = PromptFormat(tokenizer, begin=tokenizer.eos_token)
+    return [encode_pair(form, pair) for pair in PAIRS]
 
 
 def test_golden_loss() -> None:

@@ -160,7 +160,7 @@ def reward_model(words: Sequence[str]) -> int:
     from rlfactory.tools.train_reward_model import reward_model as run_reward_model
 
     options = RewardModelOptions(a.epochs, a.lr, a.batch, a.micro_batch, a.seed)
-    return run_reward_model(a.base, a.pairs.expanduser(), a.to, a.held_out, options)
+    return run_reward_model(a.base, a.pairs, a.to, a.held_out, options)
 
 
 def import_config(words: Sequence[str]) -> int:

@@ -54,15 +54,16 @@ class HubPrompts(PromptList):
                 null: refused.
         """
         reader = RowReader(column, image_column, skip_empty=skip_empty or ())
-        prompts = _load(path, split, reader)
+        prompts = load_prompts(path, split, reader)
         if eval_path is not None or eval_split is not None:
-            evaluation = _load(eval_path or path, eval_split or "train", reader)
+            evaluation = load_prompts(eval_path or path, eval_split or "train", reader)
             super().__init__(prompts, evaluation)
         else:
             super().__init__(*split_prompts(prompts, held_out_share))
 
 
-def _load(path: str, split: str, reader: RowReader) -> Sequence[Prompt]:
+def load_prompts(path: str, split: str, reader: RowReader) -> Sequence[Prompt]:
+    """The prompts of a data set's split; PromptError where it can't be loaded or has none."""
     try:
         rows = _open(path, split)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:

@@ -5,18 +5,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlfactory.model.lm.prompt_format import PromptFormat, TextRole
 from rlfactory.model.lm.score_format import ScoreFormat
-from rlfactory.prompts.ops.chat import ChatText
-from rlfactory.reward.backbones.classifier import ClassifierReward, scored_texts
+from rlfactory.prompts.ops.chat import before_answer
+from rlfactory.reward.backbones.classifier import ClassifierReward
 from rlfactory.reward.base import RewardError, Samples, require_texts
 
 
 class RewardModel(ClassifierReward):
     """`reward_model`: the only logit of a sequence classifier, as preference training leaves it.
 
-    A conversation is scored as the classifier's own chat template writes it, if it has one.
-    RewardError where the classifier can't be loaded, has several labels, or should
-    read an end of text and is not causal.
+    Where the classifier has a chat template, prompt and completion are scored as it writes them: a
+    conversation, or a text as a user's message. RewardError where the classifier can't be loaded,
+    has several labels, or should read an end of text and is not causal.
     """
 
     main = "reward_model"
@@ -28,6 +29,7 @@ class RewardModel(ClassifierReward):
         path: str,
         prefix: str | None = None,
         with_end: bool | None = None,
+        text_role: TextRole = "auto",
         **options: Any,
     ) -> None:
         """
@@ -37,6 +39,8 @@ class RewardModel(ClassifierReward):
                 nothing.
             with_end: true | false: whether the score is read after the end of text that a
                 completion ended with; null: as trained.
+            text_role: none | user | auto: whether a prompt that is a text is scored as it is or as
+                a user's message; auto: as a message where there is a chat template.
         """
         super().__init__(device, path=path, **options)
         labels = self.labels
@@ -50,27 +54,23 @@ class RewardModel(ClassifierReward):
         self.prefix = trained.prefix if prefix is None else prefix
         self.with_end = trained.with_end if with_end is None else with_end
         self.mean = trained.mean
+        self.form = PromptFormat(self.tokenizer, text_role=text_role, begin=self.prefix)
         if self.with_end:
             self.read_at_end()
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]`, unbounded; NaN for an empty text."""
-        texts = scored_texts(samples, self.judge, self.prefix)
-        if self.with_end:
-            ended = [True] * len(texts) if samples.ended is None else samples.ended.tolist()
-            end = self.tokenizer.eos_token
-            texts = [text + end * has_end for text, has_end in zip(texts, ended, strict=True)]
-        if self.judge == "text" and self.tokenizer.chat_template is not None:
-            pairs = zip(samples.prompts, require_texts(samples), texts, strict=True)
-            texts = [self._written(prompt, reply) or text for prompt, reply, text in pairs]
-        return {"reward_model": self.logits(texts)[:, 0].float() - self.mean}
+        texts = require_texts(samples)
+        ended = [True] * len(texts) if samples.ended is None else samples.ended.tolist()
+        rows = zip(samples.prompts, texts, ended, strict=True)
+        scored = [self._scored(*row) for row in rows]
+        return {"reward_model": self.logits(scored)[:, 0].float() - self.mean}
 
-    def _written(self, prompt: str, completion: str) -> str | None:
-        """A conversation as its own chat template writes it; None for other prompts."""
-        if not isinstance(prompt, ChatText):
-            return None
-        tokenizer = self.tokenizer
-        messages = [*prompt.messages, {"role": "assistant", "content": completion}]
-        text: str = tokenizer.apply_chat_template(messages, tokenize=False)
-        # the tokenizer puts its first token before each text itself
-        return text.removeprefix(tokenizer.bos_token or "")
+    def _scored(self, prompt: str, completion: str, ended: bool) -> str:
+        """The text that is scored of a sample."""
+        is_whole = self.judge == "text"
+        if is_whole and self.form.has_template and self.form.messages(prompt) is not None:
+            last = "end" if ended else "text"
+            return self.form.answered(prompt, completion, last if self.with_end else "all")
+        end = self.tokenizer.eos_token if self.with_end and ended else ""
+        return self.prefix + (before_answer(prompt) if is_whole else "") + completion + end

@@ -1,6 +1,7 @@
 """`rlfactory reward-model`: a reward model from pairs, for `reward.path` and `model.value_path`.
 
-It learns pairs of completions by the Bradley-Terry loss (arXiv 2009.01325, eq. 1).
+It learns pairs of completions by the Bradley-Terry loss (arXiv 2009.01325, eq. 1). Texts are those
+that the policy reads and writes: by the chat template, where there is one.
 """
 
 import json
@@ -21,11 +22,14 @@ from rlfactory.model.lm.loading import (
     load_tokenizer,
     skip_padding_check,
 )
+from rlfactory.model.lm.prompt_format import PromptFormat
 from rlfactory.model.lm.score_format import ScoreFormat, end_scores, has_state_scores
 from rlfactory.model.pipelines.hub import no_bars
 from rlfactory.prompts.base import Prompt, PromptError
-from rlfactory.prompts.file import read_prompts
+from rlfactory.prompts.hub import load_prompts
+from rlfactory.prompts.ops.chat import reply_text
 from rlfactory.prompts.ops.held_out import FEWEST, held_out_texts
+from rlfactory.prompts.ops.prompt_list import RowReader
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.checkpoint.find import newest
 from rlfactory.run.folder import RunFolder
@@ -90,15 +94,13 @@ class EncodedPair:
         return max(len(self.chosen), len(self.rejected), len(self.reference))
 
 
-def reward_model(
-    base: str, pairs: Path, to: Path, share: float, options: RewardModelOptions
-) -> int:
+def reward_model(base: str, pairs: str, to: Path, share: float, options: RewardModelOptions) -> int:
     """Train a reward model and write its folder; returns the exit code.
 
     Args:
         base: the language model, or reward model, to begin from: a run folder, whose newest
             checkpoint is meant, or what `model.path` takes.
-        pairs: the file of pairs.
+        pairs: what `prompts.path` takes: a file, a folder or a hub id.
         to: the folder to write.
         share: of the prompts whose pairs are held out.
         options: how it is trained.
@@ -107,10 +109,9 @@ def reward_model(
         training, held_out = split_pairs(read_pairs(pairs), share)
         network, tokenizer, path = _load(base, options.seed)
         prefix = tokenizer.eos_token if begins_with_end(tokenizer) else ""
+        form = PromptFormat(tokenizer, text_role="auto", begin=prefix)
         limit = network.config.max_position_embeddings
-        encoded = [
-            [encode_pair(tokenizer, pair, prefix) for pair in part] for part in (training, held_out)
-        ]
+        encoded = [[encode_pair(form, pair) for pair in part] for part in (training, held_out)]
         fitting = [[pair for pair in part if pair.longest <= limit] for part in encoded]
         dropped = sum(map(len, encoded)) - sum(map(len, fitting))
         if not all(fitting):
@@ -204,21 +205,20 @@ def _write(folder: Path, network: Any, tokenizer: Any, prefix: str, found: dict[
     write_text(folder / "README.md", CARD.format(**shown))
 
 
-def read_pairs(path: Path) -> list[Pair]:
-    """The pairs of a file; without a `reference` the chosen completion is one.
+def read_pairs(path: str) -> list[Pair]:
+    """The pairs of a data set; without a `reference` the chosen completion is one.
 
     Raises:
-        PromptError: the file can't be read, or a row lacks a text or has two equal ones.
+        PromptError: it can't be read, or a row lacks a text or has two equal ones.
     """
-    if path.suffix != ".jsonl":
-        raise PromptError(f"{path}: pairs are read from .jsonl, not from {path.suffix!r}")
-    return [_pair(row, f"{path}: pair {n}") for n, row in enumerate(read_prompts(path), start=1)]
+    rows = load_prompts(path, "train", RowReader())
+    return [_pair(row, f"{path}: pair {n}") for n, row in enumerate(rows, start=1)]
 
 
 def _pair(row: Prompt, where: str) -> Pair:
     texts = {}
     for column in COLUMNS:
-        value = row.metadata.get(column)
+        value = _reply(row.metadata.get(column), f"{where}: `{column}`")
         if not isinstance(value, str) or not value.strip():
             actual = f"it is {value!r}" if column in row.metadata else "there is none"
             keys = ", ".join(["prompt", *row.metadata])
@@ -227,10 +227,18 @@ def _pair(row: Prompt, where: str) -> Pair:
     if texts["chosen"].strip() == texts["rejected"].strip():
         message = f"`chosen` and `rejected` are equal, {texts['chosen'][:40]!r}"
         raise PromptError(f"{where}: {message}; nothing is preferred, remove the line")
-    reference = row.metadata.get(REFERENCE, texts["chosen"])
+    reference = row.metadata.get(REFERENCE)
+    reference = texts["chosen"] if reference is None else _reply(reference, f"{where}: reference")
     if not isinstance(reference, str) or not reference.strip():
         raise PromptError(f"{where}: `{REFERENCE}` must be a text; it is {reference!r}")
     return Pair(row.text, texts["chosen"], texts["rejected"], reference)
+
+
+def _reply(value: object, where: str) -> object:
+    try:
+        return reply_text(value)
+    except ValueError as error:
+        raise PromptError(f"{where}: {error}") from error
 
 
 def split_pairs(pairs: Sequence[Pair], share: float) -> tuple[list[Pair], list[Pair]]:
@@ -252,15 +260,11 @@ def split_pairs(pairs: Sequence[Pair], share: float) -> tuple[list[Pair], list[P
     return training, held_out
 
 
-def encode_pair(tokenizer: Any, pair: Pair, prefix: str) -> EncodedPair:
-    """Prompt and completion are encoded apart, as the policy that is scored later writes them."""
-    prompt = tokenizer(prefix + pair.prompt, add_special_tokens=False).input_ids
-
-    def whole(completion: str) -> Ids:
-        ids = tokenizer(completion, add_special_tokens=False).input_ids
-        return [*prompt, *ids, tokenizer.eos_token_id]
-
-    return EncodedPair(whole(pair.chosen), whole(pair.rejected), whole(pair.reference))
+def encode_pair(form: PromptFormat, pair: Pair) -> EncodedPair:
+    """The token ids that `reward=reward_model` reads."""
+    completions = (pair.chosen, pair.rejected, pair.reference)
+    texts = [form.answered(pair.prompt, completion, "end") for completion in completions]
+    return EncodedPair(*form.tokenizer(texts).input_ids)
 
 
 def bradley_terry(chosen: Tensor, rejected: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """Reward model and value model read the same state: after the end, padding left out."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -76,6 +77,33 @@ def test_the_value_after_the_end_is_the_score(gpt2_folder: Path, scorer: Path) -
     assert (before - after).abs().min() > 0.01
     mixed = reward.score(samples(torch.tensor([False, True])))["reward_model"]
     torch.testing.assert_close(mixed, torch.stack([before[0], after[1]]), **CLOSE)
+
+
+CHAT = (
+    "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}"
+    "{% if m['role'] == 'assistant' %}{{ eos_token }}{% endif %}\n{% endfor %}"
+    "{% if add_generation_prompt %}[assistant] {% endif %}"
+)
+"""A template that writes a line after the end of an answer, as SmolLM2's and Qwen's do."""
+
+
+def test_a_chat_models_text_is_read_as_the_policy_writes_it(
+    gpt2_folder: Path, scorer: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "chat"
+    shutil.copytree(gpt2_folder, folder)
+    tokenizer = AutoTokenizer.from_pretrained(gpt2_folder)
+    tokenizer.chat_template = CHAT
+    for place in (folder, scorer):
+        tokenizer.save_pretrained(place)
+    model = CausalLM(CPU, path=str(folder), value_path=str(scorer), text_role="auto")
+    before, after = values_of(model, given(model))
+    reward = RewardModel(CPU, path=str(scorer), prefix="")
+    torch.testing.assert_close(reward.score(samples())["reward_model"], after, **CLOSE)
+    unfinished = reward.score(samples(torch.tensor([False, False])))["reward_model"]
+    torch.testing.assert_close(unfinished, before, **CLOSE)
+    as_it_is = RewardModel(CPU, path=str(scorer), prefix="", text_role="none")
+    assert not torch.allclose(as_it_is.score(samples())["reward_model"], after, **CLOSE)
 
 
 def test_the_mean_is_subtracted_from_both(gpt2_folder: Path, scorer: Path) -> None:

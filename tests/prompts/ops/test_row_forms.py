@@ -38,6 +38,16 @@ def test_cells_that_hold_something(value: object) -> None:
         ),
         ({"chosen": "1+1=2", "rejected": "1+1=3"}, "1+1=", ("2", "3")),
         (
+            {"chosen": "Assistant: I think so", "rejected": "Assistant: It can't be"},
+            "Assistant:",
+            (" I think so", " It can't be"),
+        ),
+        (
+            {"chosen": "Assistant: yes", "rejected": "Assistant: yes, sure"},
+            "Assistant:",
+            (" yes", " yes, sure"),
+        ),
+        (
             {"prompt": "Sky?", "chosen": "Sky? Blue.", "rejected": "Sky? Green."},
             "Sky?",
             ("Sky? Blue.", "Sky? Green."),

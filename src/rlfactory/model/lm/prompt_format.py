@@ -114,6 +114,25 @@ class PromptFormat:
             rows.append([*(both[len(first) :] if follows else self._ids([reply])[0]), end])
         return rows
 
+    def answered(self, prompt: str, text: str, until: Literal["text", "end", "all"]) -> str:
+        """A prompt and its completion as one text, for a tokenizer that adds its first token.
+
+        Args:
+            prompt: the prompt.
+            text: the completion.
+            until: its last letter; the token that ends it; or all that a template writes after it.
+        """
+        messages = self.messages(prompt)
+        if messages is not None and until == "all":
+            answer = {"role": "assistant", "content": text}
+            whole = self._written([*messages, answer], getattr(prompt, "tools", ()), done=True)
+        else:
+            start, reply, end = self._reply(prompt, text)
+            last = "" if until == "text" else self.tokenizer.convert_ids_to_tokens(end)
+            whole = start + reply + last
+        adds_first = messages is not None and bool(self.tokenizer("").input_ids)
+        return whole.removeprefix(self.tokenizer.bos_token or "") if adds_first else whole
+
     def _reply(self, prompt: str, text: str) -> tuple[str, str, int]:
         """A prompt as it is given, the completion as it follows it, and the token that ends it."""
         messages, tools = self.messages(prompt), getattr(prompt, "tools", ())

@@ -21,6 +21,7 @@ PARTS = ("prompt", *CONVERSATIONS, *COMPLETIONS, *ALPACA)
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")
 
 
+BEGUN_WORD = re.compile(r"\S+$")
 QUOTED_MESSAGES = re.compile(r"""\s*\[\s*\{\s*(['"])(role|from|content|value)\1\s*:""")
 
 
@@ -192,8 +193,9 @@ def _converted(row: dict[str, Any], column: str) -> tuple[dict[str, Any], str]:
 def _without_common_beginning(row: Mapping[str, Any]) -> dict[str, Any]:
     """Of a pair whose completions repeat their prompt, the prompt, and the completions after it.
 
-    As TRL finds it: the longest common beginning, of messages or of characters, from which a space
-    before the completions is left out. A `prompt` beside whole conversations is replaced.
+    It is the longest common beginning, of messages or of whole words (TRL's is of characters, and
+    ends within a word whose letters both begin with), without the space before the completions. A
+    `prompt` beside whole conversations is replaced.
     """
     chosen, rejected = row.get("chosen"), row.get("rejected")
     if isinstance(chosen, list) and isinstance(rejected, list):
@@ -205,6 +207,8 @@ def _without_common_beginning(row: Mapping[str, Any]) -> dict[str, Any]:
             at = len(pairs) - 1  # equal ones, which the algorithm refuses
     elif "prompt" not in row and isinstance(chosen, str) and isinstance(rejected, str):
         at = len(commonprefix([chosen, rejected]))
+        word = len(BEGUN_WORD.sub("", chosen[:at]))
+        at = word if chosen[:word].strip() else at
         at -= chosen[:at].endswith(" ")
         if not chosen[:at].strip() or chosen.lower().endswith(PICTURES):
             raise ValueError(
