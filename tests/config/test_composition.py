@@ -60,8 +60,8 @@ def test_others_files_are_always_read(merged: list[list[str]], tmp_path: Path) -
 
 def test_a_list_of_defaults_may_name_a_choice(tmp_path: Path) -> None:
     for option, content in {
-        "recipe/mine": "defaults:\n  - below_${logger}\n  - _self_\n",
-        "recipe/below_wandb": "seed: 7\n",
+        "recipe/mine": "defaults:\n  - /mine: of_${logger}\n  - _self_\n",
+        "mine/of_wandb": "seed: 7\n",
     }.items():
         file = tmp_path / f"{option}.yaml"
         file.parent.mkdir(exist_ok=True)
