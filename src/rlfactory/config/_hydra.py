@@ -194,7 +194,7 @@ def _few_choice_maps() -> Iterator[None]:
         read = any(default.is_interpolation() for default in defaults)
         return listed(overrides, defaults, self_added) if read else None
 
-    defaults_list._create_interpolation_map = listed_if_read
+    defaults_list._create_interpolation_map = listed_if_read  # type: ignore[assignment]
     try:
         yield
     finally:
