@@ -58,6 +58,18 @@ def test_others_files_are_always_read(merged: list[list[str]], tmp_path: Path) -
         assert Composition(words).values["reward"]["k"] == number
 
 
+def test_a_list_of_defaults_may_name_a_choice(tmp_path: Path) -> None:
+    for option, content in {
+        "recipe/mine": "defaults:\n  - /mine: of_${logger}\n  - _self_\n",
+        "mine/of_wandb": "seed: 7\n",
+    }.items():
+        file = tmp_path / f"{option}.yaml"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(f"# @package _global_\n# One's own\n{content}")
+    words = [f"hydra.searchpath=['file://{tmp_path}']", "recipe=mine", "logger=wandb"]
+    assert Composition(words).values["seed"] == 7
+
+
 def test_it_knows_the_folder_that_it_is_used_in(
     merged: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,8 +13,9 @@ import subprocess
 import sys
 import tomllib
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import yaml
@@ -138,16 +139,24 @@ def files_of(page: str, folder: Path, command: str = "") -> None:
             if line.startswith("python -c "):
                 subprocess.run([sys.executable, *shlex.split(line)[1:]], cwd=folder, check=True)
             if line.startswith("python scripts/examples/"):
-                few = 12 if "image" in line else 60  # an image takes as long as a thousand texts
-                script, to, *rest = re.sub(r"--count \d+", f"--count {few}", line).split()[1:]
+                to = line.split()[2]
                 if not command or to in command:  # a command that reads none of it needs none
-                    typed = [sys.executable, ROOT / script, to, *rest]
-                    subprocess.run(typed, cwd=folder, check=True)
+                    shutil.copytree(example(line).name, folder / to, dirs_exist_ok=True)
     for path in MADE.get(page, ()):
         if {f"run_dir={path.split('/')[0]}", path} & {*command.split()}:
             continue  # the command itself makes it
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).symlink_to(zoo_path("tiny_gpt2"))
+
+
+@cache
+def example(line: str) -> TemporaryDirectory[str]:
+    """What a script of examples writes, for all commands that read it."""
+    few = 6 if "image" in line else 60  # an image takes as long as a thousand texts
+    script, _, *rest = re.sub(r"--count \d+", f"--count {few}", line).split()[1:]
+    folder = TemporaryDirectory()
+    subprocess.run([sys.executable, ROOT / script, folder.name, *rest], check=True)
+    return folder
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlfactory.config.overrides import plan_from_words
+from rlfactory.config.overrides import compose, plan_from_words
 from rlfactory.config.problems import PlanError
 from rlfactory.train.build import build, training_budget
 from rlfactory.train.components import Metrics, NoProgress
@@ -98,9 +98,9 @@ def test_a_pair_trains_or_is_refused(
     once = ["updates_per_iteration=2"] if algorithm not in SINGLE else []
     tree = ["branches=2", "tree.splits=[0]"] if algorithm == "branch_grpo" else []
     pictures = ["prompts=edits"] if model in matrix.EDITING else []
-    few = ["times.count=2"] if "times" in plan_from_words(*pair).config else []
-    words = [*pair, *once, *few, *SHORT, *tree, *pictures, *small(model), *data]
-    config = plan_from_words(*words).config
+    words = [*pair, *once, *SHORT, *tree, *pictures, *small(model), *data]
+    few = ["times.count=2"] if "times" in compose(words).values else []
+    config = plan_from_words(*words, *few).config  # of the same files, which are merged once
     parts = build(config)
     before = {k: p.detach().clone() for k, p in parts.model.weights.parameters.items()}
     logged: list[Metrics] = []

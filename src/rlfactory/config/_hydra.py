@@ -12,23 +12,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from pickle import HIGHEST_PROTOCOL, dumps, loads  # of objects in memory alone
 from typing import Any
 
 import hydra
 import yaml
 from hydra import compose, initialize_config_dir
+from hydra._internal import defaults_list
 from hydra._internal.callbacks import Callbacks
 from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
 from hydra._internal.core_plugins import file_config_source, importlib_resources_config_source
 from hydra._internal.sources_registry import SourcesRegistry
 from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.default_element import InputDefault
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override as Override
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
-from hydra.plugins.config_source import ConfigResult
+from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 from omegaconf._utils import get_yaml_loader
@@ -60,7 +63,7 @@ class FileConfigSource(file_config_source.FileConfigSource):
     """Files of options, whose components have the defaults of their signatures beneath."""
 
     def load_config(self, config_path: str) -> ConfigResult:
-        return _completed(super().load_config(config_path), config_path)
+        return _loaded(self, config_path, super().load_config)
 
 
 class ImportlibResourcesConfigSource(
@@ -69,7 +72,40 @@ class ImportlibResourcesConfigSource(
     """The same in packages, as plug-ins have them."""
 
     def load_config(self, config_path: str) -> ConfigResult:
-        return _completed(super().load_config(config_path), config_path)
+        return _loaded(self, config_path, super().load_config)
+
+
+_pickled = dict[tuple[str, str], tuple[tuple[int, ...], bytes]]()
+"""The files of our own and of Hydra, by source and path: the state, and the content."""
+
+
+def _loaded(
+    source: ConfigSource, config_path: str, load: Callable[[str], ConfigResult]
+) -> ConfigResult:
+    """A file of options. Those that are packaged are parsed once while they stay the same: a copy,
+    as Hydra changes what it merges, takes a tenth of the time.
+    """
+    state, key = _state(source, config_path), (source.path, config_path)
+    if state is None:
+        return _completed(load(config_path), config_path)
+    if key not in _pickled or _pickled[key][0] != state:
+        content = _completed(load(config_path), config_path)
+        _pickled[key] = (state, dumps(content, HIGHEST_PROTOCOL))
+    copy: ConfigResult = loads(_pickled[key][1])
+    return copy
+
+
+def _state(source: ConfigSource, config_path: str) -> tuple[int, ...] | None:
+    """What changes with a packaged file; None for a user's, and where there is no file."""
+    if source.path == "hydra.conf":
+        return ()
+    if source.path != str(packaged_folder("conf").resolve()):
+        return None
+    try:
+        stat = os.stat(os.path.join(source.path, f"{config_path}.yaml"))
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size
 
 
 def _completed(loaded: ConfigResult, config_path: str) -> ConfigResult:
@@ -126,7 +162,7 @@ def _initialised() -> Iterator[None]:
     GlobalHydra.instance().clear()
     try:
         folder = str(packaged_folder("conf").resolve())
-        with initialize_config_dir(folder, **_VERSION), _fast_yaml():
+        with initialize_config_dir(folder, **_VERSION), _fast_yaml(), _few_choice_maps():
             yield
     finally:
         GlobalHydra.instance().hydra = running
@@ -144,6 +180,25 @@ def _fast_yaml() -> Iterator[None]:
         yield
     finally:
         yaml.SafeLoader = python_loader  # type: ignore[misc]
+
+
+@contextmanager
+def _few_choice_maps() -> Iterator[None]:
+    """Let Hydra list the choices only for lists of defaults with `${...}`, which may name them.
+
+    It lists them for each file, for a quarter of the time of composing.
+    """
+    listed = defaults_list._create_interpolation_map
+
+    def listed_if_read(overrides: Any, defaults: list[InputDefault], self_added: bool) -> Any:
+        read = any(default.is_interpolation() for default in defaults)
+        return listed(overrides, defaults, self_added) if read else None
+
+    defaults_list._create_interpolation_map = listed_if_read  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        defaults_list._create_interpolation_map = listed
 
 
 def parse(overrides: Sequence[str]) -> list[Override]:
