@@ -452,7 +452,7 @@ BREAKS: dict[str, list[Break]] = {
             )
         )
     ],
-    "require_callable_functions": [
+    "require_functions": [
         _of(
             ("reward=image_function reward.function=nowhere.py:score", "reward.function"),
             ("model=tiny_gpt2 reward=function reward.function=nowhere.py:f", "reward.function"),

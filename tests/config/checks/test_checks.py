@@ -858,9 +858,9 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "prompts.split",
     ),
     (
-        checks.user_functions.require_callable_functions,
+        checks.user_functions.require_functions,
         {"reward": {"function": "nowhere.py:f"}},
-        {"reward": {"function_arguments": ("images", "prompts", "metadata")}},
+        {},
         "reward.function",
     ),
     (
