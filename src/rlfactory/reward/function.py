@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from rlfactory.prompts.ops.chat import ChatText
 from rlfactory.prompts.base import Prompt
+from rlfactory.prompts.ops.chat import ChatText
 from rlfactory.reward.base import Reward, RewardError, Samples, require_texts
 from rlfactory.reward.ops.python_function import call_with_timeout, load_function
 from rlfactory.utils.types import Positive

@@ -433,12 +433,6 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "dynamics.stop_match",
     ),
     (
-        checks.chats.require_rows_of_tokens,
-        {"model": {"path": added_token(), "system_prompt": "be <new>"}},
-        {"model": {"media": "texts"}},
-        "model.system_prompt",
-    ),
-    (
         TOKENS,
         {"dynamics": {"stop": ["END", ""]}},
         {},
@@ -780,12 +774,6 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         {},
         "eval_sets.rewards.a",
     ),
-    (
-        checks.combined.require_fitting_sets,
-        sets(["a"]),
-        {"eval_sets.parts.a": {"metadata": ()}},
-        "eval_sets.rewards.a",
-    ),
     (checks.combined.require_distinct_rewards, parts([]), COMBINED, "reward.of"),
     (checks.combined.require_distinct_rewards, parts(["a", "a"]), COMBINED, "reward.of"),
     (checks.combined.require_distinct_rewards, parts(["combined"]), COMBINED, "reward.of"),
@@ -869,12 +857,6 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         {},
         "model.lora_targets",
     ),
-    (
-        checks.networks.require_reward_files,
-        {"reward": {"_target_": "rlfactory.reward.hps.HPS", "path": "/nowhere"}},
-        {},
-        "reward.path",
-    ),
     (checks.data.require_reward, {}, {"reward": {"gives_scores": False}}, "reward"),
     (
         checks.data.require_reward,
@@ -891,12 +873,6 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
     (checks.model_files.require_run_folder, {"run_dir": ""}, {}, "run_dir"),
     (checks.prompt_files.require_matching_pictures, {}, {"prompts": {"pictures": True}}, "prompts"),
     (checks.prompt_files.require_matching_pictures, {}, {"model": {"pictures": True}}, "prompts"),
-    (
-        checks.prompt_files.require_readable_pictures,
-        {"prompts": {"path": PICTURED, "image_column": "image"}, "model": {"size": 64}},
-        {"model": {"pictures": True}, "prompts": {"prompt_files": ("path",), "pictures": None}},
-        "prompts.path",
-    ),
     (
         checks.prompt_files.require_readable_prompts,
         {"prompts": {"path": "/no/where.txt"}},

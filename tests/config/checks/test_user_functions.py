@@ -32,6 +32,7 @@ def long_enough(images, prompts, metadata, more=1): ...
 def keyword(images, prompts, metadata, *, more): ...
 """
 
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "own.py").write_text(SOURCE)
