@@ -2,8 +2,6 @@
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from rlfactory.config.diff import format_value
@@ -30,12 +28,6 @@ MANY = 256
 """Samples of an iteration that published runs drew on several GPUs."""
 FULL_SIZE = 100e6
 """Parameters of a network from which on it is no small model."""
-CPU_INFO = Path("/proc/cpuinfo")
-FLAGS = {
-    "bfloat16": {"avx512_bf16", "amx_bf16", "avx_ne_convert", "bf16"},
-    "float16": {"avx512_fp16", "amx_fp16", "asimdhp"},
-}
-"""Instructions for products of a type: of Intel and AMD, and last of ARM."""
 
 
 def nearest_published(choices: Mapping[str, str]) -> tuple[list[str], bool] | None:
@@ -77,8 +69,6 @@ def origin_notes(plan: Plan, typed: Collection[str]) -> Iterator[str]:
     Args:
         typed: the keys of the command line.
     """
-    if slow := " and ".join(_slow_types(plan.config)):
-        yield f"this CPU has no {slow} instructions: precision=fp32 is several times as fast"
     if "dynamics" in typed and _is_noise_wasted(plan.config):
         yield "these dynamics add noise that teaches this algorithm nothing: dynamics=ode has none"
     yield from _made_for_several(plan, typed)
@@ -106,13 +96,6 @@ def _made_for_several(plan: Plan, typed: Collection[str]) -> Iterator[str]:
         )
 
 
-def _slow_types(config: Config) -> list[str]:
-    """The types that a run would compute in on a CPU that has no instructions for them."""
-    used = {str(config["precision"].get(name, "float32")) for name in ("rollout", "learning")}
-    halves = [] if on_gpu(config) else sorted(used - {"float32"})
-    return [dtype for dtype in halves if not has_instructions(dtype)]
-
-
 def _is_noise_wasted(config: Config) -> bool:
     """Whether final samples alone are learned from, and sampling is stochastic."""
     by_final_samples = trait(config["algo"], "requires") == "forward_process"
@@ -134,22 +117,3 @@ def _effective(config: Config, key: str) -> Any:
 
 def _shown(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else format_value(value)
-
-
-def has_instructions(dtype: str) -> bool:
-    """Whether the CPU has instructions for a half-precision type; False where Linux does not say.
-
-    Without them torch converts to float32 and back, which takes several times as long.
-    """
-    return bool(FLAGS[dtype] & _flags(CPU_INFO))
-
-
-@cache
-def _flags(file: Path) -> frozenset[str]:
-    try:
-        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return frozenset()
-    named = (line.partition(":") for line in lines)
-    found = [value for name, _, value in named if name.strip() in ("flags", "Features")]
-    return frozenset(found[0].split()) if found else frozenset()

@@ -1023,13 +1023,13 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "logger.parts.a",
     ),
     (
-        checks.combined.require_installed_loggers,
+        checks.combined.require_installed,
         {},
         {"logger.parts.b": NOWHERE},
         "logger.parts.b",
     ),
-    (checks.combined.require_installed_loggers, {"logger": {}}, {"logger": NOWHERE}, "logger"),
-    (checks.combined.require_installed_engine, {}, {"engine": {"package": "nowhere"}}, "engine"),
+    (checks.combined.require_installed, {"logger": {}}, {"logger": NOWHERE}, "logger"),
+    (checks.combined.require_installed, {}, {"engine": {"package": "nowhere"}}, "engine"),
     (checks.networks.require_engine_of_texts, {}, ENGINE, "engine"),
     (
         checks.networks.require_engine_of_texts,
@@ -1396,8 +1396,8 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
         {},
     ),
     (checks.combined.require_distinct_loggers, {"logger": {}}, {"logger": {}}),
-    (checks.combined.require_installed_loggers, {"logger": {}}, {"logger": {"package": None}}),
-    (checks.combined.require_installed_engine, {}, {"engine": {"package": "torch"}}),
+    (checks.combined.require_installed, {"logger": {}}, {"logger": {"package": None}}),
+    (checks.combined.require_installed, {}, {"engine": {"package": "torch"}}),
     (DRAWING, {"dynamics": WHOLE}, ENGINE),
     (
         DRAWING,

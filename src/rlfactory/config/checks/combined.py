@@ -63,28 +63,21 @@ def require_distinct_loggers(config: Config, traits: Traits) -> Iterator[Problem
             yield Problem(key, "is several itself; a part is a single logger")
 
 
-def require_installed_loggers(config: Config, traits: Traits) -> Iterator[Problem]:
-    """The package that a logger imports is installed."""
-    keys = [f"logger.parts.{name}" for name in config["logger"].get("of", [])]
-    for key in ("logger", *keys):
-        package, extra = (traits.get(key, {}).get(name) for name in ("package", "extra"))
-        spec = None if package is None else find_spec(package)
+def require_installed(config: Config, traits: Traits) -> Iterator[Problem]:
+    """The packages that loggers and the engine import are installed."""
+    parts = [f"logger.parts.{name}" for name in config["logger"].get("of", [])]
+    for key in ("logger", *parts, "engine"):
+        own = traits.get(key, {})
+        if (package := own.get("package")) is None:
+            continue
+        spec = find_spec(package)
         # a folder of that name without __init__.py has no origin
-        if package is not None and (spec is None or spec.origin is None):
-            brings = f"'rlfactory[{extra}]'" if extra else package
+        if spec is None or spec.origin is None:
+            brings = f"'rlfactory[{own['extra']}]'" if own.get("extra") else package
+            other = "take engine=vllm_server" if key == "engine" else "leave it out"
             message = f"needs the package {package}, which is not installed"
-            yield Problem(key, f"{message}; type pip install {brings}, or leave it out")
-
-
-def require_installed_engine(config: Config, traits: Traits) -> Iterator[Problem]:
-    """The package that an engine imports is installed."""
-    package = traits["engine"].get("package")
-    if package is not None and find_spec(package) is None:
-        message = (
-            f"needs the package {package}, which is not installed; type pip install {package},"
-            " or serve the model elsewhere and take engine=vllm_server"
-        )
-        yield Problem("engine", message, "engine=own")
+            fix = "engine=own" if key == "engine" else ""
+            yield Problem(key, f"{message}; type pip install {brings}, or {other}", fix)
 
 
 def require_named_sets(config: Config, traits: Traits) -> Iterator[Problem]:

@@ -1,6 +1,7 @@
 """Rules on prompts, and on what rewards read of samples and prompts."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from rlfactory.config.checks.base import (
@@ -70,13 +71,18 @@ def require_metadata(config: Config, traits: Traits) -> Iterator[Problem]:
 
 
 def require_answers(config: Config, traits: Traits) -> Iterator[Problem]:
-    """Prompts bring the column of answers that an option of a reward names."""
-    provided = columns_of(config, traits)
-    for key, node, own in own_rewards(config, traits) if provided is not None else ():
-        for option in own.get("metadata_options") or ():
+    """Prompts bring the column of answers that an option of a reward names, and it is not null."""
+    rows, provided = known_rows(config, traits), columns_of(config, traits)
+    for key, node, reward_traits in own_rewards(config, traits):
+        for option in reward_traits.get("metadata_options") or ():
             column = node.get(option)
-            if column is not None and column not in provided:
+            if column is not None and provided is not None and column not in provided:
                 yield _no_column(config, f"{key}.{option}", column, provided)
+            elif column is not None:
+                placed = () if rows is None else rows.placed
+                empty = (where for where, row in placed if is_missing(row.get(column)))
+                for where in islice(empty, 1):
+                    yield _empty_cell(config, f"{key}.{option}", column, f"empty in {where}")
 
 
 def _empty_cell(config: Config, key: str, column: str, fault: str) -> Problem:

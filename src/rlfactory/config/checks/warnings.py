@@ -11,7 +11,7 @@ from rlfactory.config.checks.prompt_files import known_rows
 from rlfactory.config.checks.sampling import few_step_notes
 from rlfactory.config.memory.model_parts import published_pipeline, published_scheduler
 from rlfactory.config.memory.suggestions import traits_of
-from rlfactory.config.nfe import update_items, weight_sets
+from rlfactory.config.nfe import weight_sets
 from rlfactory.config.problems import override_key
 from rlfactory.config.schema.root import GROUPS
 from rlfactory.model.pipelines.families import BY_TARGET
@@ -151,7 +151,7 @@ def unused_notes(
             yield f"{key} has no effect without model.finetune=lora"
         elif key.startswith(("old.", "ema.")) and key[:3] not in weight_sets(config, traits):
             yield f"{key} has no effect: nothing here reads the weights {key[:3]}"
-    yield from _unusual(config, traits, keys)
+    yield from _unusual(config, traits)
 
 
 def _too_small(config: Config, rate: float) -> Iterator[str]:
@@ -187,17 +187,12 @@ def _unread(traits: Traits) -> tuple[str, ...]:
     return OF_STEPS if traits["algo"].get("requires") != "transitions" else ()
 
 
-def _unusual(config: Config, traits: Traits, keys: Sequence[str]) -> Iterator[str]:
+def _unusual(config: Config, traits: Traits) -> Iterator[str]:
     rate = config["optimizer"].get("lr")
     if isinstance(rate, int | float) and rate > LARGE_RATE:
         yield f"optimizer.lr={rate:g} is far above what is published, which is 1e-6 to 1e-3"
     elif isinstance(rate, int | float):
         yield from _too_small(config, rate)
-    if config["model"].get("guidance") == 0:
-        yield "model.guidance=0 is no guidance, as 1 is"
-    items, size = update_items(config, traits)
-    if "micro_batch" in keys and size > items:
-        yield f"micro_batch={size} has no more effect than {items}, all items of an update"
     media, asked = (traits[name].get("media") for name in ("model", "prompts"))
     if "texts" in (media, asked) and None not in (media, asked) and asked != media:
         yield f"these prompts ask for {asked}, and the model makes {media}"
