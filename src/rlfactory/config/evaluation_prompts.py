@@ -3,11 +3,9 @@ recur.
 """
 
 import os
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rlfactory.config.checks.base import Config, Traits
 from rlfactory.config.problems import override_key
@@ -45,10 +43,9 @@ def counts_of(node: Config) -> Counts | None:
     found = head if own is None else _whole_head(node, "eval_path")
     if found is None or node.get("eval_split") not in (None, "train"):
         return None
-    texts = [row[node.get("column", "prompt")] for _, row in found.placed]
+    texts = found.texts
     if own is not None or node.get("eval_split"):
-        rows = () if head is None else head.placed
-        trained = {sameness(row[node.get("column", "prompt")]) for _, row in rows}
+        trained = {*map(sameness, head.texts if head else ())}
         shared = sum(sameness(text) in trained for text in texts)
         left_out = found.left_out + (head.left_out if head and own else 0)
         return Counts(len(trained) if head else None, len(texts), shared, left_out)
@@ -207,9 +204,7 @@ def _remedy(config: Config) -> str:
 
 
 OURS, DOWNLOADED = "rlfactory.prompts.", "rlfactory.prompts.hub."
-"""Sources whose draws can be counted: downloads and code of one's own are not run for a plan."""
-MOST = 2000
-"""Groups of an endless source that are counted, which takes 0.1 s."""
+"""Sources that a plan builds: downloads and code of one's own are not run for it."""
 ENOUGH = 4
 """The smallest group whose own rewards make a mean and a standard deviation of some use."""
 
@@ -223,37 +218,19 @@ def tracker_notes(config: Config) -> Iterator[str]:
     if not target.startswith(OURS) or target.startswith(DOWNLOADED):
         return
     try:
-        own, groups = own_statistics(instantiate(config["prompts"], "prompts"), config, least)
+        listed = {*instantiate(config["prompts"], "prompts").texts()}
     except UserError:  # told by the rules on prompts
         return
-    if 2 * own >= groups:
-        return
-    remedy = (
-        f"advantage.min_count={size} lets each group use its own"
-        if size >= ENOUGH
-        else "advantage=batch is that from the start, and prompts of a shorter list recur"
-    )
-    total = config["iterations"] * config["prompts_per_iteration"]
-    counted = f"{groups}" if groups == total else f"the first {groups}"
-    yield (
-        f"{own} of {counted} groups will have advantage.min_count={least} rewards of their own"
-        f" prompt, and the others use the mean and deviation of the batch: {remedy}"
-    )
-
-
-def own_statistics(prompts: Any, config: Config, least: int) -> tuple[int, int]:
-    """Groups whose prompt has `least` rewards by then, and all groups; of the first `MOST` where
-    the source is endless.
-    """
-    count, endless = config["prompts_per_iteration"], not prompts.texts()
-    rewards: Counter[str] = Counter()
-    own = groups = 0
-    for iteration in range(config["iterations"]):
-        texts = [p.text for p in prompts.draw(count, seed=config["seed"], iteration=iteration)]
-        for text in texts:
-            rewards[text] += config["group_size"]
-        own += sum(rewards[text] >= least for text in texts)
-        groups += count
-        if endless and groups >= MOST:
-            break
-    return own, groups
+    groups = config["iterations"] * config["prompts_per_iteration"]
+    # prompts that are made without end hardly recur
+    lacking = len(listed) * (-(-least // size) - 1) if listed else groups
+    if 2 * lacking > groups:
+        remedy = (
+            f"advantage.min_count={size} lets each group use its own"
+            if size >= ENOUGH
+            else "advantage=batch is that from the start, and prompts of a shorter list recur"
+        )
+        yield (
+            f"most of the {groups} groups will have fewer than advantage.min_count={least} rewards"
+            f" of their own prompt, and use the mean and deviation of the batch: {remedy}"
+        )

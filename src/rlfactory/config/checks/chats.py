@@ -8,7 +8,7 @@ from pathlib import Path
 from rlfactory.config.checks.base import Config, Traits, is_algorithm_mismatched
 from rlfactory.config.checks.prompt_files import known_rows
 from rlfactory.config.problems import Problem
-from rlfactory.config.prompt_data import nearest_file
+from rlfactory.config.prompt_data import CHECKED_LINES, nearest_file
 from rlfactory.model.pipelines.local_models import folder_of, read_json
 from rlfactory.prompts.ops.chat import ChatText
 from rlfactory.utils.text import typed_text
@@ -103,8 +103,7 @@ def require_room_for_prompts(config: Config, traits: Traits) -> Iterator[Problem
     if context is None or not isinstance(length, int) or not (folder / TOKENIZER).is_file():
         return
     room = min(context - length, model.get("max_prompt_length") or context)
-    column = str(config["prompts"].get("column", "prompt"))
-    prompts = [text for row in head.rows if type(text := row.get(column)) is str]
+    prompts = [text for text in head.texts[:CHECKED_LINES] if type(text) is str]
     # a token has a byte at least
     if not (long := [text for text in prompts if len(text.encode()) > room]):
         return
@@ -149,8 +148,7 @@ def template_notes(config: Config, traits: Traits) -> Iterator[str]:
 def _are_conversations(config: Config, traits: Traits) -> bool:
     """Whether prompts are lists of messages, as far as that is known."""
     rows = known_rows(config, traits)
-    column = str(config["prompts"].get("column", "prompt"))
-    return rows is not None and any(isinstance(row.get(column), ChatText) for row in rows.rows)
+    return rows is not None and any(isinstance(text, ChatText) for text in rows.texts)
 
 
 def _are_user_messages(config: Config) -> bool:

@@ -95,8 +95,7 @@ def _repeated_prompts(config: Config, traits: Traits) -> Iterator[str]:
     rows = known_rows(config, traits) if is_read else None
     if rows is None:
         return
-    column = str(config["prompts"].get("column", "prompt"))
-    count = len({str(row.get(column)) for row in rows.rows})
+    count = len({*map(str, rows.texts)})
     groups, size = config["prompts_per_iteration"], config["group_size"]
     if not 0 < 2 * count <= groups:
         return
