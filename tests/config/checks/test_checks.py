@@ -1619,32 +1619,6 @@ OTHER: dict[str, Any] = {"reference": "reference", "coefficient": {"value": 1.0}
 AWM: dict[str, Any] = {"clip_range": None}
 
 
-@pytest.mark.parametrize(
-    ("algo", "regularizer", "count"),
-    [
-        (AWM, {}, 1),
-        (AWM, OTHER, 1),
-        (AWM, HELD, 0),
-        (AWM, {**HELD, "coefficient": {"value": 0.0}}, 1),
-        (AWM, {"terms": {"a": OTHER, "b": HELD}}, 0),
-        (AWM, {"terms": {"a": OTHER, "b": OTHER}}, 1),
-        (AWM, {"compare": "surrogate", "coefficient": {"value": 0.3}}, 0),
-        ({**AWM, "clip_range": 1.0}, {}, 0),
-        ({}, {}, 0),
-    ],
-)
-def test_awm_that_nothing_holds_is_noted(
-    algo: dict[str, Any], regularizer: dict[str, Any], count: int
-) -> None:
-    calm = {"dynamics": {}, "stop": {"kl": None, "reward": None}, "evaluation": {"every": 0}}
-    config = {"algo": algo, "regularizer": regularizer, **calm}
-    kind = terms({}) if "terms" in regularizer else {}
-    kind |= {"algo": {"unstable_unclipped": True}}
-    found = list(cautions(config, merged(STEPWISE, kind)))
-    assert len(found) == count
-    assert all("wandered" in text for text in found)
-
-
 @pytest.mark.parametrize(("requires", "count"), [("nothing", 1), ("velocity", 0)])
 def test_a_threshold_of_a_divergence_that_nothing_measures_is_noted(
     requires: str, count: int

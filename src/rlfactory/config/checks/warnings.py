@@ -36,12 +36,10 @@ def cautions(config: Config, traits: Traits) -> Iterator[str]:
     if truncated and traits["algo"].get("samples_from") != "data":
         yield "with top_k or top_p likelihoods are of all tokens, not only of those that are kept"
     yield from stop_notes(config)
-    yield from _unstable_awm(config, traits)
     yield from _other_timesteps(config, traits)
     yield from few_step_notes(config, traits)
     yield from _repeated_prompts(config, traits)
     yield from template_notes(config, traits)
-    yield from _ignored_by_language_models(config, traits)
     stop, evaluation = config["stop"], config["evaluation"]
     names = [key.rpartition(".")[2] for key, *_ in penalties(config, traits)]
     if stop["kl"] is not None and not {"regularizer", "reference"} & {*names}:
@@ -53,24 +51,6 @@ def cautions(config: Config, traits: Traits) -> Iterator[str]:
         )
     if (stop["kl"], stop["reward"]) != (None, None) and not evaluation["every"]:
         yield "the best checkpoint is looked for at evaluations: evaluation.every=10 has some"
-
-
-def _unstable_awm(config: Config, traits: Traits) -> Iterator[str]:
-    """A note if AWM has neither a clip range nor a penalty toward the old policy."""
-    algo = config.get("algo", {})
-    unclipped = "clip_range" in algo and algo["clip_range"] is None
-    if not (unclipped and traits["algo"].get("unstable_unclipped")):
-        return
-    penalties_to_old = (
-        (node.get("reference") == "old" or "compare" in node)
-        and node["coefficient"].get("value") != 0
-        for _, node, _ in penalties(config, traits)
-    )
-    if not any(penalties_to_old):
-        yield (
-            "AWM with neither a clip_range nor a penalty toward the old policy rose and then"
-            " wandered in the prototype: algo.clip_range=1 or regularizer=kl_ema holds it"
-        )
 
 
 def _other_timesteps(config: Config, traits: Traits) -> Iterator[str]:
@@ -105,15 +85,6 @@ def _repeated_prompts(config: Config, traits: Traits) -> Iterator[str]:
     yield f"{plural(count, 'prompt')} for {groups} groups an iteration: {times}"
 
 
-def _ignored_by_language_models(config: Config, traits: Traits) -> Iterator[str]:
-    """A note if options that only image models read are set for a language model."""
-    if traits["model"].get("process") != "tokens":
-        return
-    for key in ("compile", "attention"):
-        if config["memory"][key]:
-            yield f"memory.{key} is for image models: this one does not read it"
-
-
 LARGE_RATE = 0.1
 """A learning rate far above all published ones: AdamW moves a weight by as much in a step."""
 LEAST_MOVE = {"lora": 5e-4, "full": 2e-6}
@@ -122,7 +93,8 @@ divergence of about 5e-4 nats a token from where it began."""
 OF_STEPS = ("latent_storage", "tail", "tree.splits", "tree.noise_scale")
 """Keys of the root that only algorithms on sampling steps read."""
 OF_EVALUATION = ("steps", "policy_fraction", "size", "grid")
-OF_IMAGES = (*OF_STEPS, *(f"evaluation.{name}" for name in OF_EVALUATION))
+OF_IMAGES = (*OF_STEPS, "memory.compile", "memory.attention")
+OF_IMAGES = (*OF_IMAGES, *(f"evaluation.{name}" for name in OF_EVALUATION))
 
 
 def unused_notes(
