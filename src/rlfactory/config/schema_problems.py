@@ -119,10 +119,8 @@ def node_problems(
     try:
         signature = signatures[key] = read_signature(target)
     except TargetError as error:
-        is_optimizer = target.startswith("bitsandbytes.")
-        hint = (
-            "pip install 'rlfactory[gpu]'" if is_optimizer else "the current folder is searched too"
-        )
+        is_gpu = target.startswith("bitsandbytes.")
+        hint = "pip install 'rlfactory[gpu]'" if is_gpu else "the current folder is searched too"
         yield Problem(f"{key}._target_", f"{target} can't be found: {error} ({hint})")
         return
     for name, value in node.items():

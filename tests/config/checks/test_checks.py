@@ -1614,11 +1614,6 @@ def test_dynamics_that_fit_are_proposed(process: str, needs: str, remedy: str) -
     assert problem.fix == "dynamics=flow_sde"
 
 
-HELD: dict[str, Any] = {"reference": "old", "coefficient": {"value": 1.0}}
-OTHER: dict[str, Any] = {"reference": "reference", "coefficient": {"value": 1.0}}
-AWM: dict[str, Any] = {"clip_range": None}
-
-
 @pytest.mark.parametrize(("requires", "count"), [("nothing", 1), ("velocity", 0)])
 def test_a_threshold_of_a_divergence_that_nothing_measures_is_noted(
     requires: str, count: int
