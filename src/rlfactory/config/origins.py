@@ -4,15 +4,13 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from rlfactory.config.diff import format_value
+from rlfactory.config.diff import differences, format_value
 from rlfactory.config.memory.devices import on_gpu, processes_of
 from rlfactory.config.memory.model_parts import parts_of
 from rlfactory.config.options import options
 from rlfactory.config.plan import Plan
-from rlfactory.config.schema.root import COMPONENTS
 from rlfactory.config.schema.signature import trait
 from rlfactory.model.pipelines.families import BY_TARGET
-from rlfactory.utils.dotted_keys import value_at
 
 Config = Mapping[str, Any]
 SHOWN = 6
@@ -22,7 +20,7 @@ KEYS = (
     *("model.finetune", "model.size", "model.guidance", "model.embedded_guidance"),
     *("model.lora_rank", "schedule.steps", "dynamics.noise_level", "algo.clip_range"),
     *("optimizer.lr", "prompts_per_iteration", "group_size", "updates_per_iteration"),
-    *("iterations", "times.count", "evaluation.steps", "evaluation.size"),
+    *("iterations", "times.count"),
 )
 MANY = 256
 """Samples of an iteration that published runs drew on several GPUs."""
@@ -51,14 +49,11 @@ def departures(
     config: Config, choices: Mapping[str, str], published: Config, their: Mapping[str, str]
 ) -> str:
     """What differs from a published run, theirs in brackets; empty if nothing of weight does."""
-    groups = [group for group in GROUPS if group in choices]
-    found = [f"{g}={choices[g]} ({their[g]})" for g in groups if choices[g] != their[g]]
-    for key in KEYS:
-        group, _, name = key.rpartition(".")
-        ours, theirs = _effective(config, key), _effective(published, key)
-        compared = group not in COMPONENTS or name in config[group]
-        if compared and (group not in GROUPS or group in choices) and ours != theirs:
-            found.append(f"{key}={_shown(ours)} ({_shown(theirs)})")
+    theirs, ours = {**published, "choices": their}, {**config, "choices": choices}
+    differing = {key: (new, old) for key, old, new in differences(theirs, ours)}
+    unread = {*GROUPS} - {*choices}
+    keys = [k for k in (*GROUPS, *KEYS) if k in differing and k.partition(".")[0] not in unread]
+    found = ["{}={} ({})".format(key, *map(format_value, differing[key])) for key in keys]
     more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     return f"{', '.join(found[:SHOWN])}{more}"
 
@@ -106,14 +101,3 @@ def _is_full_size(path: str) -> bool:
     """Whether the largest network of a model is no small one, as far as is known."""
     parts = parts_of(path) or {}
     return max((part.parameters for part in parts.values()), default=0) > FULL_SIZE
-
-
-def _effective(config: Config, key: str) -> Any:
-    """A key's value; for what an evaluation takes from training, training's."""
-    stand_in = {"evaluation.steps": "schedule.steps", "evaluation.size": "model.size"}.get(key)
-    value = value_at(config, key)
-    return value_at(config, stand_in) if value is None and stand_in is not None else value
-
-
-def _shown(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else format_value(value)
