@@ -146,6 +146,7 @@ prompts=file prompts.path=mine.txt
 prompts=file prompts.path=rows.csv reward=compressibility
 prompts=file prompts.path=mien.txt reward=compressibility
 prompts=file prompts.path=owner/name reward=compressibility
+prompts=file prompts.path=mine.txt reward=ocr
 prompts=file prompts.path=mine.txt reward=geneval
 prompts=datasets prompts.path=rows.csv reward=compressibility
 FUNCTION reward.function=functions.py

@@ -3,9 +3,11 @@ recur.
 """
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rlfactory.config.checks.base import Config, Traits
 from rlfactory.config.problems import override_key
@@ -204,7 +206,9 @@ def _remedy(config: Config) -> str:
 
 
 OURS, DOWNLOADED = "rlfactory.prompts.", "rlfactory.prompts.hub."
-"""Sources that a plan builds: downloads and code of one's own are not run for it."""
+"""Sources whose draws can be counted: downloads and code of one's own are not run for a plan."""
+MOST = 2000
+"""Groups of an endless source that are counted, which takes 0.1 s."""
 ENOUGH = 4
 """The smallest group whose own rewards make a mean and a standard deviation of some use."""
 
@@ -218,19 +222,37 @@ def tracker_notes(config: Config) -> Iterator[str]:
     if not target.startswith(OURS) or target.startswith(DOWNLOADED):
         return
     try:
-        listed = {*instantiate(config["prompts"], "prompts").texts()}
+        own, groups = own_statistics(instantiate(config["prompts"], "prompts"), config, least)
     except UserError:  # told by the rules on prompts
         return
-    groups = config["iterations"] * config["prompts_per_iteration"]
-    # prompts that are made without end hardly recur
-    lacking = len(listed) * (-(-least // size) - 1) if listed else groups
-    if 2 * lacking > groups:
-        remedy = (
-            f"advantage.min_count={size} lets each group use its own"
-            if size >= ENOUGH
-            else "advantage=batch is that from the start, and prompts of a shorter list recur"
-        )
-        yield (
-            f"most of the {groups} groups will have fewer than advantage.min_count={least} rewards"
-            f" of their own prompt, and use the mean and deviation of the batch: {remedy}"
-        )
+    if 2 * own >= groups:
+        return
+    remedy = (
+        f"advantage.min_count={size} lets each group use its own"
+        if size >= ENOUGH
+        else "advantage=batch is that from the start, and prompts of a shorter list recur"
+    )
+    total = config["iterations"] * config["prompts_per_iteration"]
+    counted = f"{groups}" if groups == total else f"the first {groups}"
+    yield (
+        f"{own} of {counted} groups will have advantage.min_count={least} rewards of their own"
+        f" prompt, and the others use the mean and deviation of the batch: {remedy}"
+    )
+
+
+def own_statistics(prompts: Any, config: Config, least: int) -> tuple[int, int]:
+    """Groups whose prompt has `least` rewards by then, and all groups; of the first `MOST` where
+    the source is endless.
+    """
+    count, endless = config["prompts_per_iteration"], not prompts.texts()
+    rewards: Counter[str] = Counter()
+    own = groups = 0
+    for iteration in range(config["iterations"]):
+        texts = [p.text for p in prompts.draw(count, seed=config["seed"], iteration=iteration)]
+        for text in texts:
+            rewards[text] += config["group_size"]
+        own += sum(rewards[text] >= least for text in texts)
+        groups += count
+        if endless and groups >= MOST:
+            break
+    return own, groups

@@ -874,6 +874,12 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
     (checks.prompt_files.require_matching_pictures, {}, {"prompts": {"pictures": True}}, "prompts"),
     (checks.prompt_files.require_matching_pictures, {}, {"model": {"pictures": True}}, "prompts"),
     (
+        checks.prompt_files.require_readable_pictures,
+        {"prompts": {"path": PICTURED, "image_column": "image"}, "model": {"size": 64}},
+        {"model": {"pictures": True}, "prompts": {"prompt_files": ("path",), "pictures": None}},
+        "prompts.path",
+    ),
+    (
         checks.prompt_files.require_readable_prompts,
         {"prompts": {"path": "/no/where.txt"}},
         {"prompts": {"prompt_files": ("path", "eval_path")}},

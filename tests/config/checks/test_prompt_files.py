@@ -19,6 +19,7 @@ from rlfactory.config.problems import PlanError
 
 OF_FILES: dict[str, Any] = {"prompts": {"prompt_files": ("path", "eval_path")}}
 CHAT = '{"prompt": [{"role": "bot", "content": "hi"}]}'
+OPEN = '{"prompt": "a sign that says \\"Open\\""}\n'
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +33,8 @@ def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine.doc").write_text("a cat")
     (tmp_path / "rows.parquet").write_text("no")
     (tmp_path / "chat.jsonl").write_text(CHAT)
+    (tmp_path / "signs.jsonl").write_text(OPEN)
+    (tmp_path / "mixed.jsonl").write_text(OPEN + '{"prompt": "a cat"}\n')
 
 
 @pytest.mark.parametrize(
@@ -143,11 +146,18 @@ def quoting(prompts: dict[str, Any], **traits: Any) -> list[tuple[str, str]]:
     return [(p.message, p.fix) for p in require_prompt_feature(config, kinds)]
 
 
-def test_a_quoted_word_in_each_prompt() -> None:
+def test_a_quoted_word_in_each_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.delenv("TRANSFORMERS_OFFLINE", raising=False)
+    files = OF_FILES["prompts"]
+    assert quoting({"path": "signs.jsonl"}, **files) == []
     assert quoting({}, features=("quoted_word",)) == []
     assert quoting({}, features=None) == []
     ((_, fix),) = quoting({}, features=())
     assert fix == "prompts=signs"
+    ((message, fix),) = quoting({"path": "mixed.jsonl"}, **files)
+    assert "the prompt 'a cat' has no text in double quotes" in message
+    assert fix == "reward=clipscore", "the user's own prompts stay"
 
 
 @pytest.mark.parametrize(
@@ -207,6 +217,36 @@ def told(*words: str) -> list[tuple[str, str, str]]:
 
 
 SQUARE: dict[str, Any] = {"prompt": "a", "image": "square.png"}
+
+
+@pytest.mark.parametrize(
+    ("row", "said", "fix"),
+    [
+        ({"image": "none.png"}, "mine.jsonl, prompt 2: there is no picture", ""),
+        ({"image": "text.png"}, "text.png can't be read as a picture", ""),
+        ({"image": 3}, "a picture is the path of a file, not 3", ""),
+        ({}, "prompt 2: has no picture under image", ""),
+        (
+            {"image": "wide.png"},
+            "wide.png has 32 x 64 pixels, and pictures are resized to model.size, 512 x 512",
+            "model.size=[368,720]",
+        ),
+    ],
+    ids=str,
+)
+def test_pictures_of_a_file(row: dict[str, Any], said: str, fix: str) -> None:
+    write(SQUARE, {"prompt": "b", **row})
+    ((key, message, given),) = told(*KONTEXT)
+    assert key == "prompts.path"
+    assert said in message
+    assert given == fix
+
+
+def test_what_the_fix_says_works() -> None:
+    write({"prompt": "b", "image": "wide.png"})
+    assert told(*KONTEXT, "model.size=[368,720]") == []
+    write(SQUARE)
+    assert told(*KONTEXT) == []
 
 
 def test_prompts_without_pictures() -> None:

@@ -1,6 +1,6 @@
 """Rules on prompts, and on what rewards read of samples and prompts."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -17,6 +17,7 @@ from rlfactory.config.prompt_data import folder_of_prompts
 from rlfactory.config.words import typed_value
 from rlfactory.model.pipelines.local_models import image_size, is_offline
 from rlfactory.prompts.ops.chat import COMPLETION, MESSAGES, reply_text
+from rlfactory.prompts.ops.prompt_features import OBJECTS, metadata_problem, quotation_problem
 from rlfactory.prompts.ops.row_forms import UNPAIRED, is_missing, is_unpaired
 
 
@@ -212,22 +213,43 @@ def require_rows_once(config: Config, traits: Traits) -> Iterator[Problem]:
         yield Problem("regularizer", message, "regularizer=none")
 
 
-FEATURES = {
-    "quoted_word": ('a word in straight double quotes, as in a sign that says "Open",', "signs"),
-    "coco_objects": ("objects that its detector knows", "geneval"),
-}
-"""What a reward may look for in prompts: in words, and the prompts that have it."""
-
-
 def require_prompt_feature(config: Config, traits: Traits) -> Iterator[Problem]:
-    """Prompts have what a reward looks for in them; it looks at those of a file itself."""
-    having = traits["prompts"].get("features")
-    for key, _, own in own_rewards(config, traits):
-        feature = own.get("prompt_feature")
-        if having is not None and feature is not None and feature not in having:
-            what, option = FEATURES[feature]
-            fix = f"prompts={option}" if key == "reward" else _other_reward(config, traits, key)
-            yield Problem(key, f"needs {what} in each prompt, and these prompts have none", fix)
+    """Prompts have what a reward looks for in them: a quoted word, objects that it knows."""
+    rows = known_rows(config, traits)
+    for key, _, reward_traits in own_rewards(config, traits):
+        feature = reward_traits.get("prompt_feature")
+        required = {*(reward_traits.get("metadata") or ())}
+        if feature is None or (rows is not None and not required <= {*(rows.columns or ())}):
+            continue  # no metadata at all is a problem of its own
+        what, option, fault_of = FEATURES[feature]
+        fault = None
+        if rows is not None:
+            column = str(config["prompts"].get("column", "prompt"))
+            faults = (fault_of(str(row.get(column)), row) for row in rows.rows)
+            fault = next((found for found in faults if found), None)
+        elif (having := traits["prompts"].get("features")) is not None and feature not in having:
+            fault = "these prompts have none"
+        if fault:
+            # a file of prompts is what the user wants scored, so the reward has to give way
+            keeps = rows is not None or key != "reward"
+            fix = _other_reward(config, traits, key) if keeps else f"prompts={option}"
+            yield Problem(key, f"needs {what} in each prompt, and {fault}", fix)
+
+
+def _objects_fault(prompt: str, row: Mapping[str, Any]) -> str | None:
+    problem = metadata_problem(row, OBJECTS)
+    return f"for {prompt!r} {problem}" if problem else None
+
+
+FEATURES: Mapping[str, tuple[str, str, Callable[[str, Mapping[str, Any]], str | None]]] = {
+    "quoted_word": (
+        'a word in straight double quotes, as in a sign that says "Open",',
+        "signs",
+        lambda prompt, row: quotation_problem(prompt),
+    ),
+    "coco_objects": ("objects that its detector knows", "geneval", _objects_fault),
+}
+"""What a reward may look for: in words, the prompts that have it, and what a row lacks."""
 
 
 def _other_reward(config: Config, traits: Traits, key: str) -> str:

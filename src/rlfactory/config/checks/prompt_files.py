@@ -22,6 +22,7 @@ from rlfactory.config.prompt_data import (
     splits_of,
 )
 from rlfactory.config.words import typed_value
+from rlfactory.model.pipelines.local_models import height_and_width
 from rlfactory.prompts.ops.data_rows import TEXT_KINDS, folder_fault, kind_of
 from rlfactory.prompts.ops.row_forms import CONVERSATIONS, PARTS
 
@@ -203,6 +204,35 @@ def _have_pictures(config: Config, traits: Traits) -> bool | None:
     if rows is None or not rows.rows:
         return None
     return any(row.get(column) is not None for row in rows.rows)
+
+
+def require_readable_pictures(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Each line of a prompt file has a picture, which can be read and has the model's shape."""
+    column = config["prompts"].get("image_column")
+    if not traits["model"].get("pictures") or column is None:
+        return
+    size = height_and_width(config["model"]["size"])
+    for name in traits["prompts"].get("prompt_files", ()):
+        value = config["prompts"].get(name)
+        if not isinstance(value, str):
+            continue
+        path = Path(value).expanduser()
+        for number, row in enumerate(prompt_head(config["prompts"], name).rows, start=1):
+            if problem := _row_problem(row, column, path, size):
+                message, fix = problem
+                yield Problem(f"prompts.{name}", f"{value}, prompt {number}: {message}", fix)
+                return
+
+
+def _row_problem(
+    row: Mapping[str, Any], column: str, path: Path, size: tuple[int, int]
+) -> tuple[str, str] | None:
+    """What is wrong with the picture of a row, and what to type, if anything."""
+    if row.get(column) is None:
+        guess = closest(column, [*row]) if len(row) > 1 else None
+        fix = f"prompts.image_column={guess}" if guess else ""
+        return f"has no picture under {column}, and this model edits pictures", fix
+    return unfitting_picture(row[column], path.parent, size)
 
 
 def unfitting_picture(
