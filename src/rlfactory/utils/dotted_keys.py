@@ -57,9 +57,9 @@ def with_values(config: Config, values: Config) -> dict[str, Any]:
 
 
 def merged(below: Any, above: Any) -> Any:
-    """A mapping with another one's values on top; nothing on top of a mapping leaves it."""
+    """A mapping with another one's values on top."""
     if not isinstance(below, Mapping) or not isinstance(above, Mapping):
-        return below if above is None and isinstance(below, Mapping) else above
+        return above
     return {**below, **{key: merged(below.get(key), value) for key, value in above.items()}}
 
 
