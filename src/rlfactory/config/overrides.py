@@ -1,6 +1,5 @@
 """Overrides: each is parsed and checked by itself, to report every mistake, and then composed."""
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -33,7 +32,7 @@ from rlfactory.config.origins import departures, nearest_published, origin_notes
 from rlfactory.config.override_problems import (
     check_key,
     key_problems,
-    no_such_option,
+    missing_option,
     override_problems,
     unreadable_file,
 )
@@ -96,7 +95,7 @@ def compose(
     try:
         composed = composition.changed(others)
     except CompositionError as error:
-        raise PlanError([*problems, _explained(error, places)]) from error
+        raise PlanError([*problems, _explained(error)]) from error
     kept = [*chosen, *others]
     if verify:
         problems = [*problems[:asked], *verified(problems[asked:], overrides, _has_plan)]
@@ -309,14 +308,13 @@ def _composed(
         return Composition(_lines(chosen))
     except CompositionError as error:
         unread = [p for o in chosen if (p := unreadable_file(o, places)) is not None]
-        raise PlanError([*problems, *(unread or [_explained(error, places)])]) from error
+        if not unread and (missing := missing_option(error, chosen, places)) is not None:
+            unread = [missing]
+        raise PlanError([*problems, *(unread or [_explained(error)])]) from error
 
 
-def _explained(error: Exception, places: Sequence[str]) -> Problem:
+def _explained(error: Exception) -> Problem:
     """An error of composing as a problem with a one-line message."""
-    missing = re.search(r"Could not find '(\w+)/([^/']+)'", str(error))
-    if missing and missing[1] in GROUPS:  # chosen by `defaults:` of a file
-        return no_such_option(*missing.groups(), options(missing[1], places))
     parts = str(getattr(error, "full_key", None) or "").split(".")
     key = ".".join(parts[1:] if len(parts) > 1 and parts[0] == parts[1] else parts)
     text = str(error) if "line" in str(error) else str(error).split("\n    full_key")[0]
