@@ -93,8 +93,8 @@ divergence of about 5e-4 nats a token from where it began."""
 OF_STEPS = ("latent_storage", "tail", "tree.splits", "tree.noise_scale")
 """Keys of the root that only algorithms on sampling steps read."""
 OF_EVALUATION = ("steps", "policy_fraction", "size", "grid")
-OF_IMAGES = (*OF_STEPS, "memory.compile", "memory.attention")
-OF_IMAGES = (*OF_IMAGES, *(f"evaluation.{name}" for name in OF_EVALUATION))
+OF_MEMORY = ("memory.compile", "memory.attention")
+OF_IMAGES = (*OF_STEPS, *OF_MEMORY, *(f"evaluation.{name}" for name in OF_EVALUATION))
 
 
 def unused_notes(
