@@ -256,17 +256,6 @@ def test_windows_lie_within_the_steps(
     assert said in shown
 
 
-@pytest.mark.parametrize("algo", ["awm", "grpo", "vgrpo", "nft"])
-def test_awm_that_nothing_holds_is_noted(algo: str, capsys: pytest.CaptureFixture[str]) -> None:
-    free = [f"algo={algo}", "regularizer=none"]
-    assert app.dispatch(["check", *free, *(["algo.clip_range=null"] if algo == "awm" else [])]) == 0
-    assert ("wandered" in capsys.readouterr().out) is (algo == "awm")
-    held = {"awm": [["regularizer=kl_ema", "algo.clip_range=null"], ["regularizer=none"]]}
-    for words in held.get(algo, []):
-        assert app.dispatch(["check", "algo=awm", *words]) == 0
-        assert "wandered" not in capsys.readouterr().out
-
-
 IN_FOLDERS = [
     (["run_dir=" + "n" * 300], "run_dir", "File name too long"),
     (["prompt_cache=file/below"], "prompt_cache", "is a file"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rlfactory.config._hydra import main
-from rlfactory.config.companions import layers_of, merged, replaced_nodes
+from rlfactory.config.companions import layers_of, replaced_nodes
 from rlfactory.config.options import folders, options
 from rlfactory.config.overrides import (
     compose,
@@ -18,6 +18,7 @@ from rlfactory.config.overrides import (
     plan_from_words,
 )
 from rlfactory.config.problems import PlanError, Problem, fix_command
+from rlfactory.utils.dotted_keys import merged
 
 FULL = ("sd14", "sd35", "flux")
 ALGORITHMS = ("grpo", "branch_grpo", "grpo_guard", "flow_dppo", "ddpo", "ddpo_sf")

@@ -202,7 +202,7 @@ def test_a_folder_of_that_name_is_no_package(
     (tmp_path / "bare_folder").mkdir()
     monkeypatch.syspath_prepend(str(tmp_path))
     traits = {"logger": {"package": "bare_folder", "extra": None}}
-    (problem,) = combined.require_installed_loggers({"logger": {}}, traits)
+    (problem,) = combined.require_installed({"logger": {}}, traits)
     assert "type pip install bare_folder" in problem.message
 
 

@@ -1,10 +1,7 @@
-"""Notes on what was typed: noise for nothing, a full-size model as a small one, a slow CPU."""
-
-from pathlib import Path
+"""Notes on what was typed: noise for nothing, a full-size model as a small one."""
 
 import pytest
 
-from rlfactory.config import origins
 from rlfactory.config.memory import devices
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.problems import PlanError
@@ -33,21 +30,6 @@ def test_noise_that_teaches_nothing_is_noted_where_it_was_chosen(
     words: list[str], count: int
 ) -> None:
     assert sum("dynamics=ode has none" in text for text in notes(*words)) == count
-
-
-def test_half_precision_on_a_cpu_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "visible_gpus", lambda: [])
-    monkeypatch.setattr(origins, "has_instructions", lambda dtype: False)
-    said = "this CPU has no bfloat16 instructions: precision=fp32 is several times as fast"
-    assert said in notes("model=sd35")
-    assert said not in notes("model=sd35", "precision=fp32")
-    assert said not in notes("model=sd35", "hardware.memory_gb=80")
-    assert not notes("model=tiny_sd3")
-    monkeypatch.setattr(devices, "visible_gpus", lambda: [GPU("0", "GPU-0", 81_920)])
-    assert said not in notes("model=sd35")
-    monkeypatch.setattr(devices, "visible_gpus", lambda: [])
-    monkeypatch.setattr(origins, "has_instructions", lambda dtype: dtype == "bfloat16")
-    assert said not in notes("model=sd35")
 
 
 @pytest.mark.parametrize(
@@ -93,28 +75,3 @@ def test_a_published_model_of_another_family_is_refused(words: list[str], fix: s
         plan_from_words(*words)
     (problem,) = refused.value.problems
     assert (problem.key, problem.fix) == ("model.path", fix)
-
-
-@pytest.mark.parametrize(
-    ("text", "bfloat16", "float16"),
-    [
-        ("model name\t: x\nflags\t\t: fpu avx2 avx512_bf16\n", True, False),
-        ("flags\t\t: fpu avx2 f16c avx512f\n", False, False),
-        ("Features\t: fp asimd asimdhp bf16\n", True, True),
-        ("", False, False),
-    ],
-)
-def test_half_precision_goes_by_the_flags(
-    text: str, bfloat16: bool, float16: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "cpuinfo").write_text(text)
-    monkeypatch.setattr(origins, "CPU_INFO", tmp_path / "cpuinfo")
-    assert origins.has_instructions("bfloat16") == bfloat16
-    assert origins.has_instructions("float16") == float16
-
-
-def test_where_linux_does_not_say_there_are_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(origins, "CPU_INFO", tmp_path / "nothing")
-    assert not origins.has_instructions("bfloat16")

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import RewardError, check_scores
 from rlfactory.reward.function import Function
 
@@ -156,3 +157,11 @@ def test_errors_at_construction(path, function, message):
 def test_scores_are_float32(path, samples_of):
     scores = Function(function=f"{path}:length").score(samples_of(["a"]))
     assert scores["length"].dtype == torch.float32
+
+
+def test_columns_that_prompts_lack_are_named_before_the_run(path):
+    reward = Function(function=f"{path}:answer")
+    reward.check_prompts([])
+    reward.check_prompts([Prompt("a", {"solution": "b"})])
+    with pytest.raises(RewardError, match="answer takes solution, and there are completions, "):
+        reward.check_prompts([Prompt("a", {"level": 1})])

@@ -165,3 +165,14 @@ def test_videos_in_three_forms(path):
 def test_a_function_of_videos_gets_no_images(path):
     with pytest.raises(TypeError, match="scores videos"):
         VideoFunction(function=f"{path}:look").score(samples())
+
+
+def test_a_function_of_other_arguments_is_refused_before_it_is_called(path):
+    path.write_text(
+        "def short(images): ...\ndef keyword(images, prompts, metadata, *, more): ...\n"
+    )
+    for name in ("short", "keyword"):
+        with pytest.raises(
+            RewardError, match=rf"{name} is called with \(images, prompts, metadata"
+        ):
+            ImageFunction(function=f"{path}:{name}")

@@ -245,15 +245,6 @@ BREAKS: dict[str, list[Break]] = {
             ("eval_sets.of=[shapes] eval_sets.counts.signs=3", "eval_sets.counts.signs"),
         )
     ],
-    "require_fitting_sets": [
-        _of(
-            ("eval_sets.of=[signs]", "eval_sets.rewards.signs"),
-            (
-                "eval_sets.of=[shapes] eval_sets.rewards.shapes=[geneval]",
-                "eval_sets.rewards.shapes",
-            ),
-        )
-    ],
     "require_tree_algorithm": [
         _of(
             ("algo=grpo branch_at=tree", "branch_at"),
@@ -452,16 +443,10 @@ BREAKS: dict[str, list[Break]] = {
             )
         )
     ],
-    "require_callable_functions": [
+    "require_functions": [
         _of(
             ("reward=image_function reward.function=nowhere.py:score", "reward.function"),
             ("model=tiny_gpt2 reward=function reward.function=nowhere.py:f", "reward.function"),
-        )
-    ],
-    "require_reward_files": [
-        _of(
-            ("reward=pickscore reward.path=/no/where", "reward.path"),
-            ("reward=clipscore reward.path=./nowhere", "reward.path"),
         )
     ],
     "require_known_lora_targets": [
@@ -525,10 +510,9 @@ BREAKS: dict[str, list[Break]] = {
     ],
 }
 ELSEWHERE = {
-    *("require_splits", "require_rows_of_tokens", "require_cache_folder", "require_run_folder"),
-    *("require_installed_engine", "require_room_for_prompts"),
-    *("require_installed_loggers", "require_followed_scheduler", "require_readable_pictures"),
-    *("require_possible_frames", "require_own_transformers", "require_plain_weights"),
+    *("require_splits", "require_cache_folder", "require_run_folder", "require_installed"),
+    *("require_room_for_prompts", "require_followed_scheduler", "require_possible_frames"),
+    *("require_own_transformers", "require_plain_weights", "require_readable_pictures"),
 }
 """Rules about files, which cases of paths break, and about what is installed."""
 

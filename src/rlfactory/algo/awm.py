@@ -70,7 +70,6 @@ class AWM(ForwardAlgorithm):
         "one_ratio_per_sample": ("ratio", {"sum_first": True}),
         "skip_old_log_probs": ("shortcut", {True: True}),
     }
-    unstable_unclipped = True
 
     def __init__(
         self,

@@ -143,7 +143,6 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
         decided_by: Attributes that an option of another name decides: by attribute the option, and
             the attribute's value for values of it (None for others).
         required_dynamics: The only `step_form` of dynamics that the loss is valid for; None: any.
-        unstable_unclipped: Whether the plan warns of a run without a clip range or a penalty.
         behaviour: The weight set that samples; an instance may set it.
         skip_old_log_probs: Whether samples of an on-policy first update go without old
             log-likelihoods, since their ratio is 1 by construction; saves forward passes.
@@ -172,7 +171,6 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
     columns: ClassVar[tuple[str, ...]] = ()
     decided_by: ClassVar[Mapping[str, tuple[str, Mapping[Any, Any]]]] = {}
     required_dynamics: ClassVar[str | None] = None
-    unstable_unclipped: ClassVar[bool] = False
     behaviour: str = POLICY
     skip_old_log_probs: bool = True
     old_log_probs: OldLogProbs = "sampled"

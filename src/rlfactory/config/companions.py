@@ -27,6 +27,7 @@ from rlfactory.config.problems import Problem, override_key
 from rlfactory.config.schema.root import COMPONENTS
 from rlfactory.config.schema.signature import trait
 from rlfactory.model.pipelines.families import FAMILIES
+from rlfactory.utils.dotted_keys import merged
 
 Values = Mapping[str, Any]
 
@@ -151,13 +152,6 @@ def _is_global(path: Path, state: int) -> bool:
     """`state` is part of the cache key, since the file may be edited."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     return any(line.replace(" ", "").startswith("#@package_global_") for line in lines)
-
-
-def merged(below: Any, above: Any) -> Any:
-    """A mapping with another one's values on top, as Hydra merges files."""
-    if not isinstance(below, Mapping) or not isinstance(above, Mapping):
-        return above
-    return {**below, **{key: merged(below.get(key), value) for key, value in above.items()}}
 
 
 MEDIA_FORMS = {

@@ -45,10 +45,9 @@ def counts_of(node: Config) -> Counts | None:
     found = head if own is None else _whole_head(node, "eval_path")
     if found is None or node.get("eval_split") not in (None, "train"):
         return None
-    texts = [row[node.get("column", "prompt")] for _, row in found.placed]
+    texts = found.texts
     if own is not None or node.get("eval_split"):
-        rows = () if head is None else head.placed
-        trained = {sameness(row[node.get("column", "prompt")]) for _, row in rows}
+        trained = {*map(sameness, head.texts if head else ())}
         shared = sum(sameness(text) in trained for text in texts)
         left_out = found.left_out + (head.left_out if head and own else 0)
         return Counts(len(trained) if head else None, len(texts), shared, left_out)

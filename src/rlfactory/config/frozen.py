@@ -22,7 +22,7 @@ from rlfactory.config.schema.signature import parameters_of
 from rlfactory.config.schema.targets import is_allowed, new_path, removal_note, trusted_by
 from rlfactory.config.schema_problems import all_node_problems, missing_root_keys, root_problems
 from rlfactory.utils.data_files import FileError, mismatch, read_yaml
-from rlfactory.utils.dotted_keys import last_part, texts
+from rlfactory.utils.dotted_keys import last_part, merged, texts
 
 Config = Mapping[str, Any]
 REMEDY = "restore it from a copy, or begin the run anew"
@@ -76,7 +76,7 @@ def upgrade(frozen: Config) -> dict[str, Any]:
     """A configuration with moved targets under their new paths, with the keys that came later and
     without removed keys.
     """
-    upgraded: dict[str, Any] = _with_new_paths(_merged(LATER_KEYS, frozen))
+    upgraded: dict[str, Any] = _with_new_paths(merged(LATER_KEYS, frozen))
     for key in REMOVED_KEYS:
         group, _, name = key.partition(".")
         if isinstance(node := upgraded.get(group), dict):
@@ -97,7 +97,7 @@ def with_defaults(frozen: Config) -> dict[str, Any]:
         return dict(frozen)
     defaults = yaml.safe_load((packaged_folder("conf") / "config.yaml").read_text(encoding="utf-8"))
     known = [key for key in NO_EFFECT_ON_RESULTS if key in defaults]
-    filled = {k: _merged(defaults[k], frozen[k]) if k in frozen else defaults[k] for k in known}
+    filled = {k: merged(defaults[k], frozen[k]) if k in frozen else defaults[k] for k in known}
     return {**frozen, **filled}
 
 
@@ -193,11 +193,3 @@ def _missing_component_keys(frozen: Config) -> Iterator[str]:
             continue
         needed = parameters_of(node)  # building the component reports a missing package
         yield from (f"{group}.{n}" for n, p in needed.items() if p.required and n not in node)
-
-
-def _merged(default: Any, given: Any) -> Any:
-    """A mapping with another one's values on top."""
-    if not isinstance(default, Mapping) or not isinstance(given, Mapping):
-        return default if given is None and isinstance(default, Mapping) else given
-    below = {k: _merged(v, given[k]) if k in given else v for k, v in default.items()}
-    return {**given, **below}

@@ -2,19 +2,15 @@
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-from rlfactory.config.diff import format_value
+from rlfactory.config.diff import differences, format_value
 from rlfactory.config.memory.devices import on_gpu, processes_of
 from rlfactory.config.memory.model_parts import parts_of
 from rlfactory.config.options import options
 from rlfactory.config.plan import Plan
-from rlfactory.config.schema.root import COMPONENTS
 from rlfactory.config.schema.signature import trait
 from rlfactory.model.pipelines.families import BY_TARGET
-from rlfactory.utils.dotted_keys import value_at
 
 Config = Mapping[str, Any]
 SHOWN = 6
@@ -24,18 +20,12 @@ KEYS = (
     *("model.finetune", "model.size", "model.guidance", "model.embedded_guidance"),
     *("model.lora_rank", "schedule.steps", "dynamics.noise_level", "algo.clip_range"),
     *("optimizer.lr", "prompts_per_iteration", "group_size", "updates_per_iteration"),
-    *("iterations", "times.count", "evaluation.steps", "evaluation.size"),
+    *("iterations", "times.count"),
 )
 MANY = 256
 """Samples of an iteration that published runs drew on several GPUs."""
 FULL_SIZE = 100e6
 """Parameters of a network from which on it is no small model."""
-CPU_INFO = Path("/proc/cpuinfo")
-FLAGS = {
-    "bfloat16": {"avx512_bf16", "amx_bf16", "avx_ne_convert", "bf16"},
-    "float16": {"avx512_fp16", "amx_fp16", "asimdhp"},
-}
-"""Instructions for products of a type: of Intel and AMD, and last of ARM."""
 
 
 def nearest_published(choices: Mapping[str, str]) -> tuple[list[str], bool] | None:
@@ -59,14 +49,11 @@ def departures(
     config: Config, choices: Mapping[str, str], published: Config, their: Mapping[str, str]
 ) -> str:
     """What differs from a published run, theirs in brackets; empty if nothing of weight does."""
-    groups = [group for group in GROUPS if group in choices]
-    found = [f"{g}={choices[g]} ({their[g]})" for g in groups if choices[g] != their[g]]
-    for key in KEYS:
-        group, _, name = key.rpartition(".")
-        ours, theirs = _effective(config, key), _effective(published, key)
-        compared = group not in COMPONENTS or name in config[group]
-        if compared and (group not in GROUPS or group in choices) and ours != theirs:
-            found.append(f"{key}={_shown(ours)} ({_shown(theirs)})")
+    theirs, ours = {**published, "choices": their}, {**config, "choices": choices}
+    differing = {key: (new, old) for key, old, new in differences(theirs, ours)}
+    unread = {*GROUPS} - {*choices}
+    keys = [k for k in (*GROUPS, *KEYS) if k in differing and k.partition(".")[0] not in unread]
+    found = ["{}={} ({})".format(key, *map(format_value, differing[key])) for key in keys]
     more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     return f"{', '.join(found[:SHOWN])}{more}"
 
@@ -77,8 +64,6 @@ def origin_notes(plan: Plan, typed: Collection[str]) -> Iterator[str]:
     Args:
         typed: the keys of the command line.
     """
-    if slow := " and ".join(_slow_types(plan.config)):
-        yield f"this CPU has no {slow} instructions: precision=fp32 is several times as fast"
     if "dynamics" in typed and _is_noise_wasted(plan.config):
         yield "these dynamics add noise that teaches this algorithm nothing: dynamics=ode has none"
     yield from _made_for_several(plan, typed)
@@ -106,13 +91,6 @@ def _made_for_several(plan: Plan, typed: Collection[str]) -> Iterator[str]:
         )
 
 
-def _slow_types(config: Config) -> list[str]:
-    """The types that a run would compute in on a CPU that has no instructions for them."""
-    used = {str(config["precision"].get(name, "float32")) for name in ("rollout", "learning")}
-    halves = [] if on_gpu(config) else sorted(used - {"float32"})
-    return [dtype for dtype in halves if not has_instructions(dtype)]
-
-
 def _is_noise_wasted(config: Config) -> bool:
     """Whether final samples alone are learned from, and sampling is stochastic."""
     by_final_samples = trait(config["algo"], "requires") == "forward_process"
@@ -123,33 +101,3 @@ def _is_full_size(path: str) -> bool:
     """Whether the largest network of a model is no small one, as far as is known."""
     parts = parts_of(path) or {}
     return max((part.parameters for part in parts.values()), default=0) > FULL_SIZE
-
-
-def _effective(config: Config, key: str) -> Any:
-    """A key's value; for what an evaluation takes from training, training's."""
-    stand_in = {"evaluation.steps": "schedule.steps", "evaluation.size": "model.size"}.get(key)
-    value = value_at(config, key)
-    return value_at(config, stand_in) if value is None and stand_in is not None else value
-
-
-def _shown(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else format_value(value)
-
-
-def has_instructions(dtype: str) -> bool:
-    """Whether the CPU has instructions for a half-precision type; False where Linux does not say.
-
-    Without them torch converts to float32 and back, which takes several times as long.
-    """
-    return bool(FLAGS[dtype] & _flags(CPU_INFO))
-
-
-@cache
-def _flags(file: Path) -> frozenset[str]:
-    try:
-        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return frozenset()
-    named = (line.partition(":") for line in lines)
-    found = [value for name, _, value in named if name.strip() in ("flags", "Features")]
-    return frozenset(found[0].split()) if found else frozenset()

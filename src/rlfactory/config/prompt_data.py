@@ -33,6 +33,7 @@ class Head:
         left_out: how many more there are that lack what they must have.
         empty: the column that is empty where that is the fault.
         lacks: whether the fault is that there is no column of prompts.
+        column: that of the prompts.
     """
 
     fault: str | None = None
@@ -42,11 +43,17 @@ class Head:
     left_out: int = 0
     empty: str = ""
     lacks: bool = False
+    column: str = "prompt"
 
     @property
     def rows(self) -> tuple[Mapping[str, Any], ...]:
         """The rows that rules look at."""
         return tuple(row for _, row in self.placed[:CHECKED_LINES])
+
+    @property
+    def texts(self) -> list[Any]:
+        """All prompts."""
+        return [row[self.column] for _, row in self.placed]
 
 
 def splits_of(path: Path) -> tuple[str, ...] | None:
@@ -90,7 +97,7 @@ def _as_read(path: Path, column: str, skip_empty: tuple[str, ...], state: object
         rows.append((where, {column: text, **metadata} | {column: text}))
     columns = dict.fromkeys(name for _, row in rows[:CHECKED_LINES] for name in row)
     left_out = len(raw.placed) - len(rows)
-    return Head(None, tuple(rows), tuple(columns), raw.is_whole, left_out)
+    return Head(None, tuple(rows), tuple(columns), raw.is_whole, left_out, column=column)
 
 
 def raw_head(path: Path, split: str = "train") -> Head:

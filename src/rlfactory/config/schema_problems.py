@@ -16,7 +16,6 @@ from rlfactory.config.schema.targets import (
     new_path,
     removal_note,
     trusted_by,
-    where_to_get,
 )
 from rlfactory.utils.types import TargetNode, describe, literals, matches
 
@@ -120,8 +119,9 @@ def node_problems(
     try:
         signature = signatures[key] = read_signature(target)
     except TargetError as error:
-        message = f"{target} can't be found: {error} ({where_to_get(target)})"
-        yield Problem(f"{key}._target_", message)
+        is_gpu = target.startswith("bitsandbytes.")
+        hint = "pip install 'rlfactory[gpu]'" if is_gpu else "the current folder is searched too"
+        yield Problem(f"{key}._target_", f"{target} can't be found: {error} ({hint})")
         return
     for name, value in node.items():
         if name in signature.parameters:

@@ -102,10 +102,10 @@ def read(word: str, problems: list[Problem]) -> Override | None:
 def _unreadable(word: str) -> Problem:
     """The problem of a word that Hydra can't parse, with the word that was meant if it is plain."""
     key, _, value = word.partition("=")
-    closed = value.rstrip(",") + _unclosed(value)
+    if any(value[:1] == a and value.count(a) != value.count(b) for a, b in ("[]", "{}", "()")):
+        return Problem(override_key(word), f"{word} can't be read: a bracket is not closed")
     for reason, better in (
         ("its value ends in a comma", value.rstrip(",")),
-        ("a bracket or a quote is not closed", closed),
         ("its value has characters that need quotes", _quoted(value)),
     ):
         with suppress(*CompositionError):
@@ -113,19 +113,3 @@ def _unreadable(word: str) -> Problem:
                 message = f"{word} can't be read: {reason}; allowed is KEY=VALUE"
                 return Problem(override_key(word), message, f"{key}={better}")
     return Problem(word, "can't be read; allowed is KEY=VALUE")
-
-
-def _unclosed(value: str) -> str:
-    """The brackets, or the quote, that would close a value; empty if all are closed."""
-    closing = {"[": "]", "{": "}", "(": ")"}
-    expected, quote = "", ""
-    for letter in value:
-        if quote:
-            quote = "" if letter == quote else quote
-        elif letter in "\"'":
-            quote = letter
-        elif letter in closing:
-            expected = closing[letter] + expected
-        elif expected[:1] == letter:
-            expected = expected[1:]
-    return quote + expected

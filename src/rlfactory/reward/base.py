@@ -91,9 +91,6 @@ class Reward(ABC):
             `metadata` to them.
         prompt_feature: What `check_prompts` looks for in each prompt, `quoted_word` or
             `coco_objects`, so that a plan can look for it too; None for nothing.
-        function_arguments: The arguments with which the user's `function` is called, for a plan to
-            check it; empty for a reward without one.
-        passes_by_name: Whether they are passed by keyword, and the columns of the prompts too.
         best_score: The highest score there is, that of a perfect sample; None if unbounded or
             unknown.
         wants_subprocess: Whether to score in a subprocess: for Python code that is bound by the
@@ -114,8 +111,6 @@ class Reward(ABC):
     metadata: ClassVar[tuple[str, ...]] = ()
     metadata_options: ClassVar[tuple[str, ...]] = ()
     prompt_feature: ClassVar[str | None] = None
-    function_arguments: ClassVar[tuple[str, ...]] = ()
-    passes_by_name: ClassVar[bool] = False
     best_score: ClassVar[float | None] = None
     wants_subprocess: ClassVar[bool] = False
     compares_group: ClassVar[bool] = False

@@ -1,11 +1,12 @@
 """A Python function as a reward of texts, with the signature of TRL's reward functions."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 
+from rlfactory.prompts.base import Prompt
 from rlfactory.prompts.ops.chat import ChatText
 from rlfactory.reward.base import Reward, RewardError, Samples, require_texts
 from rlfactory.reward.ops.python_function import call_with_timeout, load_function
@@ -24,8 +25,6 @@ class Function(Reward):
     """
 
     media = "texts"
-    function_arguments = ("prompts", "completions")
-    passes_by_name = True
 
     def __init__(self, *, function: str, timeout: Positive = 60) -> None:
         """
@@ -36,6 +35,10 @@ class Function(Reward):
         self.call, self.main = load_function(function)
         self.timeout = timeout
         self._parameters = _keyword_parameters(self.call, self.main)
+
+    def check_prompts(self, prompts: Iterable[Prompt]) -> None:
+        if rows := [prompt.metadata for prompt in prompts]:
+            self._require({*_columns(rows), "prompts", "completions"})
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]`; all NaN where the function raises, or takes longer than `timeout`."""
@@ -54,16 +57,20 @@ class Function(Reward):
                 for prompt, text in zip(samples.prompts, require_texts(samples), strict=True)
             ],
         }
-        named = [p for p in self._parameters if p.kind is not inspect.Parameter.VAR_KEYWORD]
+        self._require(available)
+        if any(p.kind is p.VAR_KEYWORD for p in self._parameters):  # by **columns
+            return available
+        return {p.name: available[p.name] for p in self._parameters if p.name in available}
+
+    def _require(self, available: Collection[str]) -> None:
+        """RewardError if the function needs a column that there is not."""
+        named = [p for p in self._parameters if p.kind is not p.VAR_KEYWORD]
         missing = [p.name for p in named if p.default is p.empty and p.name not in available]
         if missing:
             raise RewardError(
                 f"reward.function: {self.main} takes {', '.join(missing)}, and there are"
                 f" {', '.join(sorted(available))}; a default makes a parameter optional"
             )
-        takes_any = len(named) < len(self._parameters)  # by **columns
-        names = {p.name for p in named}
-        return {name: values for name, values in available.items() if takes_any or name in names}
 
 
 def _as_given(prompt: str) -> Any:

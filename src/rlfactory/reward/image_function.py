@@ -5,7 +5,11 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor
 
 from rlfactory.reward.base import Reward, Samples, require_images, require_videos
-from rlfactory.reward.ops.python_function import call_with_timeout, load_function
+from rlfactory.reward.ops.python_function import (
+    call_with_timeout,
+    load_function,
+    require_arguments,
+)
 from rlfactory.utils.images import batch_to_pil
 from rlfactory.utils.types import Media, Positive
 
@@ -16,11 +20,10 @@ class ImageFunction(Reward):
     """The scores of `function(images, prompts, metadata)`, under the function's name.
 
     It returns what a function of texts may (`function.Function`). RewardError where the function is
-    not found or returns anything else.
+    not found, does not take these or returns anything else.
     """
 
     media: ClassVar[Media] = "images"
-    function_arguments = ("images", "prompts", "metadata")
 
     def __init__(
         self,
@@ -36,6 +39,7 @@ class ImageFunction(Reward):
             timeout: > 0: seconds per call, after which its scores count as failed.
         """
         self.call, self.main = load_function(function)
+        require_arguments(self.call, self.main, ("images", "prompts", "metadata"))
         self.images: Form = images
         self.timeout = timeout
 

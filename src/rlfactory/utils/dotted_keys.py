@@ -56,6 +56,13 @@ def with_values(config: Config, values: Config) -> dict[str, Any]:
     return changed
 
 
+def merged(below: Any, above: Any) -> Any:
+    """A mapping with another one's values on top."""
+    if not isinstance(below, Mapping) or not isinstance(above, Mapping):
+        return above
+    return {**below, **{key: merged(below.get(key), value) for key, value in above.items()}}
+
+
 def path_values(config: Config, prefix: str = "") -> dict[str, str]:
     """The values that name files, folders or models, by their dotted keys."""
     found = ((key, v) for key, v in leaves(config, prefix) if isinstance(v, str))

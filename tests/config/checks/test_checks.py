@@ -433,12 +433,6 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "dynamics.stop_match",
     ),
     (
-        checks.chats.require_rows_of_tokens,
-        {"model": {"path": added_token(), "system_prompt": "be <new>"}},
-        {"model": {"media": "texts"}},
-        "model.system_prompt",
-    ),
-    (
         TOKENS,
         {"dynamics": {"stop": ["END", ""]}},
         {},
@@ -780,12 +774,6 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         {},
         "eval_sets.rewards.a",
     ),
-    (
-        checks.combined.require_fitting_sets,
-        sets(["a"]),
-        {"eval_sets.parts.a": {"metadata": ()}},
-        "eval_sets.rewards.a",
-    ),
     (checks.combined.require_distinct_rewards, parts([]), COMBINED, "reward.of"),
     (checks.combined.require_distinct_rewards, parts(["a", "a"]), COMBINED, "reward.of"),
     (checks.combined.require_distinct_rewards, parts(["combined"]), COMBINED, "reward.of"),
@@ -858,9 +846,9 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "prompts.split",
     ),
     (
-        checks.user_functions.require_callable_functions,
+        checks.user_functions.require_functions,
         {"reward": {"function": "nowhere.py:f"}},
-        {"reward": {"function_arguments": ("images", "prompts", "metadata")}},
+        {},
         "reward.function",
     ),
     (
@@ -868,12 +856,6 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         {"model": {**TINY["model"], "finetune": "lora", "lora_targets": ["nowhere"]}},
         {},
         "model.lora_targets",
-    ),
-    (
-        checks.networks.require_reward_files,
-        {"reward": {"_target_": "rlfactory.reward.hps.HPS", "path": "/nowhere"}},
-        {},
-        "reward.path",
     ),
     (checks.data.require_reward, {}, {"reward": {"gives_scores": False}}, "reward"),
     (
@@ -1047,13 +1029,13 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "logger.parts.a",
     ),
     (
-        checks.combined.require_installed_loggers,
+        checks.combined.require_installed,
         {},
         {"logger.parts.b": NOWHERE},
         "logger.parts.b",
     ),
-    (checks.combined.require_installed_loggers, {"logger": {}}, {"logger": NOWHERE}, "logger"),
-    (checks.combined.require_installed_engine, {}, {"engine": {"package": "nowhere"}}, "engine"),
+    (checks.combined.require_installed, {"logger": {}}, {"logger": NOWHERE}, "logger"),
+    (checks.combined.require_installed, {}, {"engine": {"package": "nowhere"}}, "engine"),
     (checks.networks.require_engine_of_texts, {}, ENGINE, "engine"),
     (
         checks.networks.require_engine_of_texts,
@@ -1420,8 +1402,8 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
         {},
     ),
     (checks.combined.require_distinct_loggers, {"logger": {}}, {"logger": {}}),
-    (checks.combined.require_installed_loggers, {"logger": {}}, {"logger": {"package": None}}),
-    (checks.combined.require_installed_engine, {}, {"engine": {"package": "torch"}}),
+    (checks.combined.require_installed, {"logger": {}}, {"logger": {"package": None}}),
+    (checks.combined.require_installed, {}, {"engine": {"package": "torch"}}),
     (DRAWING, {"dynamics": WHOLE}, ENGINE),
     (
         DRAWING,
@@ -1636,37 +1618,6 @@ def test_dynamics_that_fit_are_proposed(process: str, needs: str, remedy: str) -
     back = merged(STEPWISE, {"dynamics": {"process": "vp"}})
     (problem,) = checks.sampling.require_matching_dynamics(SOUND, back)
     assert problem.fix == "dynamics=flow_sde"
-
-
-HELD: dict[str, Any] = {"reference": "old", "coefficient": {"value": 1.0}}
-OTHER: dict[str, Any] = {"reference": "reference", "coefficient": {"value": 1.0}}
-AWM: dict[str, Any] = {"clip_range": None}
-
-
-@pytest.mark.parametrize(
-    ("algo", "regularizer", "count"),
-    [
-        (AWM, {}, 1),
-        (AWM, OTHER, 1),
-        (AWM, HELD, 0),
-        (AWM, {**HELD, "coefficient": {"value": 0.0}}, 1),
-        (AWM, {"terms": {"a": OTHER, "b": HELD}}, 0),
-        (AWM, {"terms": {"a": OTHER, "b": OTHER}}, 1),
-        (AWM, {"compare": "surrogate", "coefficient": {"value": 0.3}}, 0),
-        ({**AWM, "clip_range": 1.0}, {}, 0),
-        ({}, {}, 0),
-    ],
-)
-def test_awm_that_nothing_holds_is_noted(
-    algo: dict[str, Any], regularizer: dict[str, Any], count: int
-) -> None:
-    calm = {"dynamics": {}, "stop": {"kl": None, "reward": None}, "evaluation": {"every": 0}}
-    config = {"algo": algo, "regularizer": regularizer, **calm}
-    kind = terms({}) if "terms" in regularizer else {}
-    kind |= {"algo": {"unstable_unclipped": True}}
-    found = list(cautions(config, merged(STEPWISE, kind)))
-    assert len(found) == count
-    assert all("wandered" in text for text in found)
 
 
 @pytest.mark.parametrize(("requires", "count"), [("nothing", 1), ("velocity", 0)])

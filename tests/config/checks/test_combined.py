@@ -27,11 +27,6 @@ def test_a_plan_says_what_each_set_costs() -> None:
         ([SETS, "eval_sets.rewards.movies=[jpeg]"], "eval_sets.rewards.movies"),
         ([SETS, "eval_sets.counts.signs=0"], "eval_sets.counts"),
         (["eval_sets.of=[signs]", "eval_sets.rewards.signs=[]"], "eval_sets.rewards.signs"),
-        (["eval_sets.of=[signs]"], "eval_sets.rewards.signs"),
-        (
-            ["eval_sets.of=[file]", "eval_sets.parts.file.path=none.txt"],
-            "eval_sets.parts.file.path",
-        ),
     ],
 )
 def test_what_a_set_lacks_is_refused(words: list[str], key: str) -> None:

@@ -1,11 +1,8 @@
-"""Modules that LoRA adapts, and the files of rewards' networks."""
-
-from pathlib import Path
-from typing import Any
+"""Modules that LoRA adapts."""
 
 import pytest
 
-from rlfactory.config.checks.networks import require_known_lora_targets, require_reward_files
+from rlfactory.config.checks.networks import require_known_lora_targets
 
 
 def targets(path: str, *names: str, finetune: str = "lora") -> list[tuple[str, str]]:
@@ -43,43 +40,3 @@ def test_modules_that_there_are_none_of(path: str, names: list[str], fix: str) -
     ((message, remedy),) = targets(path, *names)
     assert message.startswith(f"the network has no module {names[-1]}; among its modules are ")
     assert remedy == fix
-
-
-def files(target: str = "rlfactory.reward.hps.HPS", **options: Any) -> list[str]:
-    config = {"reward": {"_target_": target, **options}, "eval_rewards": {}}
-    return [f"{p.key}: {p.message}" for p in require_reward_files(config, {"reward": {}})]
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"path": "/no/where"}, "reward.path: /no/where does not exist"),
-        ({"path": "./none"}, "reward.path: ./none does not exist"),
-        ({"processor": "~/none"}, "reward.processor: ~/none does not exist"),
-        ({"head": "none.pth"}, "reward.head: none.pth does not exist"),
-        ({"path": "zoo:none"}, "reward.path: zoo:none does not ship"),
-        ({"path": "owner/name"}, ""),
-        ({"path": "owner/name/file.pt"}, ""),
-        ({"path": "gpt2"}, ""),
-        ({"path": "zoo:sentiment"}, ""),
-        ({"path": None, "output": "/no/where"}, ""),
-        ({"target": "mine.Reward", "path": "/no/where"}, ""),
-    ],
-)
-def test_files_of_rewards(
-    options: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("TRANSFORMERS_OFFLINE", raising=False)
-    found = files(**options)
-    assert len(found) == bool(said)
-    assert all(line.startswith(said) for line in found)
-
-
-def test_what_was_not_downloaded_is_said_where_no_network_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    (line,) = files(path="owner/name/file.pt")
-    assert "HF_HUB_OFFLINE is set" in line
-    assert "hf download owner/name" in line

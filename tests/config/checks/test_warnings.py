@@ -28,8 +28,6 @@ def notes(*words: str) -> list[str]:
         (["algo=grpo", "algo=nft"], "algo is given 2 times, and the last one counts: algo=nft"),
         (["iterations=3", "iterations=4"], "the last one counts: iterations=4"),
         (["optimizer.lr=100"], "optimizer.lr=100 is far above"),
-        (["model.guidance=0"], "model.guidance=0 is no guidance"),
-        (["micro_batch=1000"], "has no more effect than 192, all items of an update"),
         ([TEXTS, "prompts=shapes"], "these prompts ask for images, and the model makes texts"),
         (["model=sd35", "prompts=shapes"], "captions are for the small models"),
     ],

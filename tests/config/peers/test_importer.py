@@ -8,8 +8,9 @@ import yaml
 
 from rlfactory.config.peers import computed
 from rlfactory.config.peers.files import libraries
-from rlfactory.config.peers.importer import Translation, flat
+from rlfactory.config.peers.importer import Translation
 from rlfactory.config.peers.values import CONVERSIONS
+from rlfactory.utils.dotted_keys import leaves
 
 KNOWN = {
     *("there", "if", "ours", "choices", "by", "default", "other", "type", "untype", "note"),
@@ -18,7 +19,7 @@ KNOWN = {
 
 
 def made(content: dict[str, Any], *rows: str) -> Translation:
-    given = dict(flat(content))
+    given = dict(leaves(content))
     importer = Translation("Flow-Factory", dict(given), given)
     for row in rows:
         importer.apply(yaml.safe_load(row))

@@ -50,18 +50,9 @@ def test_misspelt_keys_are_corrected_at_their_place(key: str) -> None:
     assert "Did you mean" in explained(key).message
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("prompt_caches", "3"),  # a number for a path
-        ("iteration_s", "[1,2]"),
-        ("bests", "3"),
-        ("num_iterations_", "3"),
-        ("nonsense", "3"),
-    ],
-)
-def test_nothing_is_guessed_across_types_or_from_afar(key: str, value: str) -> None:
-    problem = explained(key, value)
+@pytest.mark.parametrize("key", ["num_iterations_", "nonsense"])
+def test_nothing_is_guessed_from_afar(key: str) -> None:
+    problem = explained(key)
     assert (problem.fix, problem.instead) == ("", None)
     assert "Did you mean" not in problem.message
 

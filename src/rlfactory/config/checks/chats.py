@@ -1,16 +1,14 @@
 """Rules on conversations, tokens and stop texts: there is a template, and room for the answer."""
 
-import json
 import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from rlfactory.config.checks.base import Config, Traits, is_algorithm_mismatched
 from rlfactory.config.checks.prompt_files import known_rows
 from rlfactory.config.problems import Problem
-from rlfactory.config.prompt_data import nearest_file
+from rlfactory.config.prompt_data import CHECKED_LINES, nearest_file
 from rlfactory.model.pipelines.local_models import folder_of, read_json
 from rlfactory.prompts.ops.chat import ChatText
 from rlfactory.utils.text import typed_text
@@ -105,8 +103,7 @@ def require_room_for_prompts(config: Config, traits: Traits) -> Iterator[Problem
     if context is None or not isinstance(length, int) or not (folder / TOKENIZER).is_file():
         return
     room = min(context - length, model.get("max_prompt_length") or context)
-    column = str(config["prompts"].get("column", "prompt"))
-    prompts = [text for row in head.rows if type(text := row.get(column)) is str]
+    prompts = [text for text in head.texts[:CHECKED_LINES] if type(text) is str]
     # a token has a byte at least
     if not (long := [text for text in prompts if len(text.encode()) > room]):
         return
@@ -151,8 +148,7 @@ def template_notes(config: Config, traits: Traits) -> Iterator[str]:
 def _are_conversations(config: Config, traits: Traits) -> bool:
     """Whether prompts are lists of messages, as far as that is known."""
     rows = known_rows(config, traits)
-    column = str(config["prompts"].get("column", "prompt"))
-    return rows is not None and any(isinstance(row.get(column), ChatText) for row in rows.rows)
+    return rows is not None and any(isinstance(text, ChatText) for text in rows.texts)
 
 
 def _are_user_messages(config: Config) -> bool:
@@ -172,40 +168,6 @@ def _has_template(config: Config) -> bool | None:
         return True
     names = ("chat_template.jinja", "chat_template.json")
     return any(os.path.isfile(folder / name) for name in names)
-
-
-def require_rows_of_tokens(config: Config, traits: Traits) -> Iterator[Problem]:
-    """No prompt has a token that was added to the tokenizer and not to the model."""
-    path, head = config["model"].get("path"), known_rows(config, traits)
-    folder = folder_of(path) if traits["model"].get("media") == "texts" else None
-    if folder is None:
-        return
-    rows = read_json(folder / "config.json").get("vocab_size")
-    if not isinstance(rows, int):
-        return
-    column = str(config["prompts"].get("column", "prompt"))
-    prompts = [str(row.get(column)) for row in (() if head is None else head.rows)]
-    system = config["model"].get("system_prompt") or ""
-    for token in _added_tokens(folder / TOKENIZER):
-        for key, texts in (("prompts", prompts), ("model.system_prompt", [system])):
-            if token["id"] >= rows and any(token["content"] in text for text in texts):
-                message = (
-                    f"has {token['content']!r}, token {token['id']} of the tokenizer, and the"
-                    f" embedding of {path} has {rows} rows; add rows for it in transformers by"
-                    " resize_token_embeddings, or leave it out"
-                )
-                yield Problem(key, message)
-
-
-def _added_tokens(path: Path) -> list[dict[str, Any]]:
-    """The list `added_tokens` of a tokenizer's file, whose other megabytes are not parsed."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        start = text.index("[", text.index('"added_tokens"'))
-        found: list[dict[str, Any]] = json.JSONDecoder().raw_decode(text, start)[0]
-    except (OSError, ValueError):
-        return []
-    return found
 
 
 def require_stop_tokens(config: Config, traits: Traits) -> Iterator[Problem]:

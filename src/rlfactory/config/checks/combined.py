@@ -1,15 +1,10 @@
 """Rules on components with parts: combined rewards, evaluation rewards, prompt sets, loggers."""
 
 import re
-from collections import ChainMap
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from importlib.util import find_spec
-from typing import Any, cast
 
-from rlfactory.config.checks.base import Config, Rule, Traits, repeated_names, rewards_of
-from rlfactory.config.checks.data import require_answers, require_metadata, require_prompt_feature
-from rlfactory.config.checks.prompt_files import require_readable_prompts, require_splits
+from rlfactory.config.checks.base import Config, Traits, repeated_names, rewards_of
 from rlfactory.config.problems import Problem
 
 
@@ -68,37 +63,21 @@ def require_distinct_loggers(config: Config, traits: Traits) -> Iterator[Problem
             yield Problem(key, "is several itself; a part is a single logger")
 
 
-def require_installed_loggers(config: Config, traits: Traits) -> Iterator[Problem]:
-    """The package that a logger imports is installed."""
-    keys = [f"logger.parts.{name}" for name in config["logger"].get("of", [])]
-    for key in ("logger", *keys):
-        package, extra = (traits.get(key, {}).get(name) for name in ("package", "extra"))
-        spec = None if package is None else find_spec(package)
+def require_installed(config: Config, traits: Traits) -> Iterator[Problem]:
+    """The packages that loggers and the engine import are installed."""
+    parts = [f"logger.parts.{name}" for name in config["logger"].get("of", [])]
+    for key in ("logger", *parts, "engine"):
+        own = traits.get(key, {})
+        if (package := own.get("package")) is None:
+            continue
+        spec = find_spec(package)
         # a folder of that name without __init__.py has no origin
-        if package is not None and (spec is None or spec.origin is None):
-            brings = f"'rlfactory[{extra}]'" if extra else package
+        if spec is None or spec.origin is None:
+            brings = f"'rlfactory[{own['extra']}]'" if own.get("extra") else package
+            other = "take engine=vllm_server" if key == "engine" else "leave it out"
             message = f"needs the package {package}, which is not installed"
-            yield Problem(key, f"{message}; type pip install {brings}, or leave it out")
-
-
-def require_installed_engine(config: Config, traits: Traits) -> Iterator[Problem]:
-    """The package that an engine imports is installed."""
-    package = traits["engine"].get("package")
-    if package is not None and find_spec(package) is None:
-        message = (
-            f"needs the package {package}, which is not installed; type pip install {package},"
-            " or serve the model elsewhere and take engine=vllm_server"
-        )
-        yield Problem("engine", message, "engine=own")
-
-
-_OF_PROMPTS: tuple[Rule, ...] = (
-    require_readable_prompts,
-    require_splits,
-    require_metadata,
-    require_answers,
-    require_prompt_feature,
-)
+            fix = "engine=own" if key == "engine" else ""
+            yield Problem(key, f"{message}; type pip install {brings}, or {other}", fix)
 
 
 def require_named_sets(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -120,38 +99,3 @@ def require_named_sets(config: Config, traits: Traits) -> Iterator[Problem]:
         if not rewards or len({*rewards}) < len(rewards):
             unique = ",".join(dict.fromkeys(rewards)) or "compressibility"
             yield Problem(key, "must name rewards, none twice", f"{key}=[{unique}]")
-
-
-def require_fitting_sets(config: Config, traits: Traits) -> Iterator[Problem]:
-    """Each set can be read, and has what its rewards read of prompts."""
-    for name in config["eval_sets"]["of"]:
-        key = f"eval_sets.parts.{name}"
-        of_set, own = _of_set(config, traits, name)
-        for rule in _OF_PROMPTS:
-            for problem in rule(of_set, own):
-                yield _as_of_set(problem, name, key)
-
-
-def _of_set(config: Config, traits: Traits, name: str) -> tuple[Config, Traits]:
-    """Configuration and traits as if the set were the prompts, and its rewards those of the run."""
-    sets, rewards = config["eval_sets"], config["eval_rewards"]
-    named = sets["rewards"].get(name)
-    own: ChainMap[str, Any] = ChainMap(
-        {"prompts": traits.get(f"eval_sets.parts.{name}", {})}, cast("Any", traits)
-    )
-    changed: ChainMap[str, Any] = ChainMap({"prompts": sets["parts"][name]}, cast("Any", config))
-    if named is not None:
-        changed["eval_rewards"] = {**rewards, "of": named}
-        own["reward"] = {}  # it does not score this set
-    return changed, own
-
-
-def _as_of_set(problem: Problem, name: str, key: str) -> Problem:
-    """A problem of the prompts, or of a reward, as one of a set."""
-    if problem.key.startswith("prompts"):
-        below = problem.key.removeprefix("prompts")
-        fix = problem.fix.replace("prompts.", f"{key}.") if "." in problem.fix else ""
-        return replace(problem, key=key + below, fix=fix)
-    message = f"{problem.key}: {problem.message}"
-    rewards = f"eval_sets.rewards.{name}"
-    return Problem(rewards, message, f"{rewards}=[compressibility]")

@@ -78,7 +78,9 @@ def require_answers(config: Config, traits: Traits) -> Iterator[Problem]:
         for option in reward_traits.get("metadata_options") or ():
             column = node.get(option)
             if column is not None and provided is not None and column not in provided:
-                yield _no_column(config, f"{key}.{option}", column, provided)
+                advice = "name the one that has them, or choose another reward"
+                other = "prompts=arithmetic" if column == "answer" else "rlfactory list reward"
+                yield _no_column(config, f"{key}.{option}", column, provided, advice, other)
             elif column is not None:
                 placed = () if rows is None else rows.placed
                 empty = (where for where, row in placed if is_missing(row.get(column)))
@@ -93,23 +95,21 @@ def _empty_cell(config: Config, key: str, column: str, fault: str) -> Problem:
     return Problem(key, f"is {column}, which is {fault}", "" if column in skipped else fix)
 
 
-def _lacking(config: Config, column: str, provided: Sequence[str]) -> tuple[str, list[str]]:
-    """What to say of prompts without a column, and the columns that they have beside the texts."""
+def _no_column(
+    config: Config, key: str, column: str, provided: Sequence[str], advice: str, otherwise: str
+) -> Problem:
+    """A column that prompts lack. A key that ends in one of `ANY` takes any other."""
     others = [name for name in provided if name != config["prompts"].get("column", "prompt")]
     has = f"; they have {', '.join(others)}" if others else ""
-    return f"is {column}, and these prompts have no such column{has}", others
-
-
-def _no_column(config: Config, key: str, column: str, provided: Sequence[str]) -> Problem:
-    message, others = _lacking(config, column, provided)
     guess = closest(column, others)
-    if column == "answer":  # any column may hold texts, and what else is read has its own form
-        guess = guess or next(iter(others), None)
-        return Problem(key, message, f"{key}={guess}" if guess else "prompts=arithmetic")
-    message += "; name the one that has them, or choose another reward"
-    return Problem(key, message, f"{key}={guess}" if guess else "rlfactory list reward")
+    if guess is None and key.endswith(ANY):
+        guess = next(iter(others), None)
+    message = f"is {column}, and these prompts have no such column{has}; {advice}"
+    return Problem(key, message, f"{key}={guess}" if guess else otherwise)
 
 
+ANY = (".answer_column", "algo.column")
+"""Keys whose column may hold any text; what others name has a form of its own."""
 COMPLETIONS = ("column", "chosen", "rejected")
 """Keys of `algo` that name a column of completions, or of images."""
 ONLINE = "algo=diffusion_dpo"
@@ -144,13 +144,10 @@ def _missing_column(config: Config, traits: Traits, key: str) -> Iterator[Proble
             message = f"is {column}, and no conversation ends with an assistant's message to learn"
             yield Problem(f"algo.{key}", message)
             return
-        message, texts = _lacking(config, column, provided)
-        guess = closest(column, texts)
-        if key == "column":  # without one, the prompts are whole texts
-            guess = guess or next(iter(texts), "null")
-        other = ONLINE if _are_images(traits) else ""
-        message += "; data come by prompts=file or prompts=datasets"
-        yield Problem(f"algo.{key}", message, f"algo.{key}={guess}" if guess else other)
+        # without a column of completions, the prompts are whole texts
+        other = "algo.column=null" if key == "column" else ONLINE if _are_images(traits) else ""
+        advice = "data come by prompts=file or prompts=datasets"
+        yield _no_column(config, f"algo.{key}", column, provided, advice, other)
         return
     if _are_images(traits):
         yield from _unfitting_images(config, key, () if rows is None else rows.rows)

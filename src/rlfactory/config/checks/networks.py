@@ -2,13 +2,11 @@
 and several processes.
 """
 
-import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
-from rlfactory.config.checks.base import Config, Traits, rewards_of
-from rlfactory.config.named_models import matrices, offline_fault
+from rlfactory.config.checks.base import Config, Traits
+from rlfactory.config.named_models import matrices
 from rlfactory.config.problems import Problem, closest
 from rlfactory.config.schema.signature import read_signature, trait
 from rlfactory.model.pipelines.adapter_files import (
@@ -20,13 +18,10 @@ from rlfactory.model.pipelines.adapter_files import (
 )
 from rlfactory.model.pipelines.local_models import (
     MODEL_INDEX,
-    ZOO_PREFIX,
     folder_of,
     read_json,
 )
 
-PATH_KEYS = ("path", "clip_path", "head", "processor")
-"""Options of the shipped rewards that name a folder, a file or a hub id."""
 OUTPUT, EMBEDDINGS = "lm_head", ("wte", "transformer.wte", "model.embed_tokens", "embed_tokens")
 SHOWN = 8
 
@@ -79,29 +74,6 @@ def _tied(path: object, modules: Sequence[str]) -> list[str]:
     if not config.get("tie_word_embeddings", default) or not embedding:
         return []
     return [OUTPUT, *embedding]
-
-
-def require_reward_files(config: Config, traits: Traits) -> Iterator[Problem]:
-    """The folders and files of shipped rewards' networks exist; hub ids are not asked for."""
-    for key, node, _ in rewards_of(config, traits):
-        if not str(node.get("_target_")).startswith("rlfactory.reward."):
-            continue
-        for name in PATH_KEYS:
-            value = node.get(name)
-            if isinstance(value, str) and (fault := _file_fault(value)):
-                yield Problem(f"{key}.{name}", f"{value} {fault}")
-
-
-def _file_fault(value: str) -> str | None:
-    path = Path(value).expanduser()
-    if value.startswith(ZOO_PREFIX):
-        return None if folder_of(value) else "does not ship"
-    if value == "???" or os.path.exists(path):
-        return None
-    parts = value.split("/")
-    if value.startswith(("/", ".", "~")) or (len(parts) == 1 and path.suffix):
-        return "does not exist; allowed are a folder, a file or a hub id"
-    return offline_fault("/".join(parts[:2])) if len(parts) > 1 else None
 
 
 DETERMINISTIC_ATTENTION = ("native", "_native_efficient", "_native_flash", "_native_math")

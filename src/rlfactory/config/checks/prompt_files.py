@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory.config.checks.base import Config, Traits
+from rlfactory.config.named_models import is_hub_id
 from rlfactory.config.problems import Problem, closest
 from rlfactory.config.prompt_data import (
     DATA_KINDS,
@@ -31,7 +32,6 @@ DOWNLOADS: Mapping[str, str] = {
     ),
 }
 """Paths of options whose file is to be downloaded first, with the command that does it."""
-_HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 
 
 def require_readable_prompts(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -88,7 +88,7 @@ def _missing_file(key: str, value: str, is_data_set: bool) -> Problem | None:
         return Problem(key, f"{value} {fault}") if fault else None
     if os.path.isfile(path):
         return None
-    if _HUB_ID.fullmatch(value) and not os.path.exists(path):
+    if is_hub_id(value) and not os.path.exists(path):
         is_preset = kind_of(path) not in DATA_KINDS or value in DOWNLOADS
         if is_data_set and is_preset:
             return None

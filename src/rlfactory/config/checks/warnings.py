@@ -11,7 +11,7 @@ from rlfactory.config.checks.prompt_files import known_rows
 from rlfactory.config.checks.sampling import few_step_notes
 from rlfactory.config.memory.model_parts import published_pipeline, published_scheduler
 from rlfactory.config.memory.suggestions import traits_of
-from rlfactory.config.nfe import update_items, weight_sets
+from rlfactory.config.nfe import weight_sets
 from rlfactory.config.problems import override_key
 from rlfactory.config.schema.root import GROUPS
 from rlfactory.model.pipelines.families import BY_TARGET
@@ -36,12 +36,10 @@ def cautions(config: Config, traits: Traits) -> Iterator[str]:
     if truncated and traits["algo"].get("samples_from") != "data":
         yield "with top_k or top_p likelihoods are of all tokens, not only of those that are kept"
     yield from stop_notes(config)
-    yield from _unstable_awm(config, traits)
     yield from _other_timesteps(config, traits)
     yield from few_step_notes(config, traits)
     yield from _repeated_prompts(config, traits)
     yield from template_notes(config, traits)
-    yield from _ignored_by_language_models(config, traits)
     stop, evaluation = config["stop"], config["evaluation"]
     names = [key.rpartition(".")[2] for key, *_ in penalties(config, traits)]
     if stop["kl"] is not None and not {"regularizer", "reference"} & {*names}:
@@ -53,24 +51,6 @@ def cautions(config: Config, traits: Traits) -> Iterator[str]:
         )
     if (stop["kl"], stop["reward"]) != (None, None) and not evaluation["every"]:
         yield "the best checkpoint is looked for at evaluations: evaluation.every=10 has some"
-
-
-def _unstable_awm(config: Config, traits: Traits) -> Iterator[str]:
-    """A note if AWM has neither a clip range nor a penalty toward the old policy."""
-    algo = config.get("algo", {})
-    unclipped = "clip_range" in algo and algo["clip_range"] is None
-    if not (unclipped and traits["algo"].get("unstable_unclipped")):
-        return
-    penalties_to_old = (
-        (node.get("reference") == "old" or "compare" in node)
-        and node["coefficient"].get("value") != 0
-        for _, node, _ in penalties(config, traits)
-    )
-    if not any(penalties_to_old):
-        yield (
-            "AWM with neither a clip_range nor a penalty toward the old policy rose and then"
-            " wandered in the prototype: algo.clip_range=1 or regularizer=kl_ema holds it"
-        )
 
 
 def _other_timesteps(config: Config, traits: Traits) -> Iterator[str]:
@@ -95,8 +75,7 @@ def _repeated_prompts(config: Config, traits: Traits) -> Iterator[str]:
     rows = known_rows(config, traits) if is_read else None
     if rows is None:
         return
-    column = str(config["prompts"].get("column", "prompt"))
-    count = len({str(row.get(column)) for row in rows.rows})
+    count = len({*map(str, rows.texts)})
     groups, size = config["prompts_per_iteration"], config["group_size"]
     if not 0 < 2 * count <= groups:
         return
@@ -104,15 +83,6 @@ def _repeated_prompts(config: Config, traits: Traits) -> Iterator[str]:
     fix = f"; prompts_per_iteration={n} has none twice" if (n := next(fitting, 0)) else ""
     times = f"each comes up {groups // count} times{fix}"
     yield f"{plural(count, 'prompt')} for {groups} groups an iteration: {times}"
-
-
-def _ignored_by_language_models(config: Config, traits: Traits) -> Iterator[str]:
-    """A note if options that only image models read are set for a language model."""
-    if traits["model"].get("process") != "tokens":
-        return
-    for key in ("compile", "attention"):
-        if config["memory"][key]:
-            yield f"memory.{key} is for image models: this one does not read it"
 
 
 LARGE_RATE = 0.1
@@ -123,7 +93,8 @@ divergence of about 5e-4 nats a token from where it began."""
 OF_STEPS = ("latent_storage", "tail", "tree.splits", "tree.noise_scale")
 """Keys of the root that only algorithms on sampling steps read."""
 OF_EVALUATION = ("steps", "policy_fraction", "size", "grid")
-OF_IMAGES = (*OF_STEPS, *(f"evaluation.{name}" for name in OF_EVALUATION))
+OF_MEMORY = ("memory.compile", "memory.attention")
+OF_IMAGES = (*OF_STEPS, *OF_MEMORY, *(f"evaluation.{name}" for name in OF_EVALUATION))
 
 
 def unused_notes(
@@ -151,7 +122,7 @@ def unused_notes(
             yield f"{key} has no effect without model.finetune=lora"
         elif key.startswith(("old.", "ema.")) and key[:3] not in weight_sets(config, traits):
             yield f"{key} has no effect: nothing here reads the weights {key[:3]}"
-    yield from _unusual(config, traits, keys)
+    yield from _unusual(config, traits)
 
 
 def _too_small(config: Config, rate: float) -> Iterator[str]:
@@ -187,17 +158,12 @@ def _unread(traits: Traits) -> tuple[str, ...]:
     return OF_STEPS if traits["algo"].get("requires") != "transitions" else ()
 
 
-def _unusual(config: Config, traits: Traits, keys: Sequence[str]) -> Iterator[str]:
+def _unusual(config: Config, traits: Traits) -> Iterator[str]:
     rate = config["optimizer"].get("lr")
     if isinstance(rate, int | float) and rate > LARGE_RATE:
         yield f"optimizer.lr={rate:g} is far above what is published, which is 1e-6 to 1e-3"
     elif isinstance(rate, int | float):
         yield from _too_small(config, rate)
-    if config["model"].get("guidance") == 0:
-        yield "model.guidance=0 is no guidance, as 1 is"
-    items, size = update_items(config, traits)
-    if "micro_batch" in keys and size > items:
-        yield f"micro_batch={size} has no more effect than {items}, all items of an update"
     media, asked = (traits[name].get("media") for name in ("model", "prompts"))
     if "texts" in (media, asked) and None not in (media, asked) and asked != media:
         yield f"these prompts ask for {asked}, and the model makes {media}"

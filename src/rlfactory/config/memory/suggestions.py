@@ -1,14 +1,15 @@
 """Suggestions for a run that does not fit into memory: the options that save most."""
 
+from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from rlfactory.config.checks.base import Config, Traits
 from rlfactory.config.memory.devices import GIB, USABLE_FRACTION, available_memory, processes_of
 from rlfactory.config.memory.estimate import Estimate, estimate
-from rlfactory.config.schema.root import COMPONENTS
-from rlfactory.config.schema.signature import read_signature
+from rlfactory.config.schema.signature import Signature
+from rlfactory.config.schema_problems import all_node_problems
 from rlfactory.utils.dotted_keys import with_values
 
 MAX_SUGGESTIONS = 3
@@ -18,17 +19,6 @@ BF16 = {f"precision.{name}": "bfloat16" for name in ("weights", "rollout", "lear
 SWITCHES = ("gradient_checkpointing", "offload_text", "offload_weights", "vae_slicing")
 TEXT_SWITCHES = ("gradient_checkpointing", "offload_weights")
 """The switches of `memory` that language models read."""
-
-
-@dataclass(frozen=True)
-class Suggestion:
-    """An override, and by how many bytes it lowers the peak on top of those before it."""
-
-    override: str
-    saves: float
-
-    def __str__(self) -> str:
-        return f"{self.override} (saves {self.saves / GIB:.1f})"
 
 
 def describe(config: Config, found: Estimate | None) -> str:
@@ -63,41 +53,36 @@ def explain_out_of_memory(error: BaseException, config: Config) -> str:
     return f"out of memory{expected}{helps}\n{first_line.partition('. ')[0]}"
 
 
-def _in_words(suggested: tuple[list[Suggestion], float | None]) -> str:
+def _in_words(suggested: tuple[dict[str, float], float | None]) -> str:
     """Suggestions as the end of a sentence."""
     chosen, peak = suggested
     if not chosen:
         return ""
-    listed = ", ".join(map(str, chosen) if peak is not None else (s.override for s in chosen))
-    leaves = "" if peak is None else f", which leaves about {peak / GIB:.1f}"
-    return f". What helps most, in this order: {listed}{leaves}"
+    if peak is None:
+        return f". What helps most, in this order: {', '.join(chosen)}"
+    listed = ", ".join(f"{word} (saves {saves / GIB:.1f})" for word, saves in chosen.items())
+    return f". What helps most, in this order: {listed}, which leaves about {peak / GIB:.1f}"
 
 
-def suggestions(config: Config, traits: Traits) -> tuple[list[Suggestion], float | None]:
-    """The options that lower the peak most, chosen greedily, and the peak with all of them.
+def suggestions(config: Config, traits: Traits) -> tuple[dict[str, float], float | None]:
+    """The overrides that lower the peak most, chosen greedily, each with the bytes that it saves on
+    top of those before it; and the peak with all of them.
 
     The peak is None where the run can't be estimated; then the first options are suggested.
     """
-    now = estimate(config, traits)
-    if now is None:
-        first = [override for override, _ in options(config, traits)][:MAX_SUGGESTIONS]
-        return [Suggestion(override, 0.0) for override in first], None
-    chosen: dict[str, Suggestion] = {}
-    while True:
+    found = estimate(config, traits)
+    if found is None:
+        return dict.fromkeys([w for w, _ in options(config, traits)][:MAX_SUGGESTIONS], 0.0), None
+    chosen, now = dict[str, float](), found.peak
+    while len(chosen) < MAX_SUGGESTIONS:
         changed = [(word, with_values(config, values)) for word, values in options(config, traits)]
-        estimated = [(word, c, e) for word, c in changed if (e := estimate(c, traits)) is not None]
-        if not estimated:
+        peaks = [(e.peak, word, c) for word, c in changed if (e := estimate(c, traits))]
+        peak, word, smaller = min(peaks, key=itemgetter(0), default=(now, "", config))
+        if now - peak < 0.02 * now:
             break
-        override, smaller_config, smaller = min(estimated, key=lambda entry: entry[2].peak)
-        if now.peak - smaller.peak < 0.02 * now.peak:
-            break
-        key = override.partition("=")[0]
-        if key not in chosen and len(chosen) == MAX_SUGGESTIONS:
-            break
-        before = chosen[key].saves if key in chosen else 0.0  # a batch that was halved already
-        chosen[key] = Suggestion(override, before + now.peak - smaller.peak)
-        config, now = smaller_config, smaller
-    return [*chosen.values()], now.peak
+        chosen[word] = now - peak
+        config, now = smaller, peak
+    return chosen, now
 
 
 def options(config: Config, traits: Traits) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -110,8 +95,7 @@ def options(config: Config, traits: Traits) -> Iterator[tuple[str, Mapping[str, 
             yield f"memory.{name}=true", {f"memory.{name}": True}
     for name in ("micro_batch", "sample_batch"):
         if config[name] > 1:
-            fewer = max(config[name] // 2, 1)
-            yield f"{name}={fewer}", {name: fewer}
+            yield f"{name}=1", {name: 1}
     if config["model"].get("finetune") == "full":
         yield "model.finetune=lora", {"model.finetune": "lora"}
         if "8bit" not in config["optimizer"]["_target_"]:
@@ -120,13 +104,6 @@ def options(config: Config, traits: Traits) -> Iterator[tuple[str, Mapping[str, 
 
 def traits_of(config: Config) -> Traits:
     """The class constants of a frozen configuration's components, by key."""
-    traits = {
-        key: read_signature(config[key]["_target_"]).class_constants
-        for key in COMPONENTS
-        if key != "optimizer"
-    }
-    terms = config["regularizer"].get("terms")
-    for name, node in terms.items() if isinstance(terms, Mapping) else ():
-        if isinstance(node, Mapping) and "_target_" in node:
-            traits[f"regularizer.terms.{name}"] = read_signature(node["_target_"]).class_constants
-    return traits
+    signatures: dict[str, Signature] = {}
+    deque(all_node_problems(config, signatures), maxlen=0)
+    return {key: signature.class_constants for key, signature in signatures.items()}

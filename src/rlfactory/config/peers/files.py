@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from rlfactory.config.peers import computed
-from rlfactory.config.peers.importer import Translation, flat
+from rlfactory.config.peers.importer import Translation
 from rlfactory.config.peers.python_config import (
     Options,
     PlainSafeLoader,
@@ -26,6 +26,7 @@ from rlfactory.config.peers.python_config import (
     read,
 )
 from rlfactory.config.problems import PlanError, Problem, closest
+from rlfactory.utils.dotted_keys import leaves
 
 Content = Mapping[str, Any]
 
@@ -259,7 +260,7 @@ def translate(
     """
     data = libraries()[library]
     renamed = data.get("renamed", {})
-    given = {renamed.get(key, key): value for key, value in flat(content)}
+    given = {renamed.get(key, key): value for key, value in leaves(content)}
     own = data.get("trainers", {}).get(trainer, {}).get("defaults", {})
     base = libraries()["TRL"]["trainers"].get(trainer, {}).get("defaults", {})
     given = {**base, **data.get("defaults", {}), **own, **given}

@@ -16,7 +16,7 @@ A row may have:
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
@@ -29,21 +29,10 @@ from rlfactory.config.words import typed_value
 UNKNOWN, NONE = "unknown here", "no counterpart"
 SAME = ("seed", "group_size", "max_grad_norm")
 """Names that are the same here."""
-DEEPEST = 4
-"""Dots of a key below which values are not flattened."""
 FOREMOST = ("experiment", "algo", "model", "recipe")
 LONGEST = 80
 """Characters of a value without a counterpart that are shown."""
 Row = Mapping[str, Any]
-
-
-def flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys and their values, of mappings some levels deep."""
-    for name, value in content.items():
-        if isinstance(value, Mapping) and value and prefix.count(".") < DEEPEST:
-            yield from flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 @dataclass

@@ -14,7 +14,7 @@ import yaml
 
 from rlfactory.config.options import options
 from rlfactory.config.peers.names import OTHER, Words, filled, find, nearest
-from rlfactory.config.peers.values import candidates, number, prompts
+from rlfactory.config.peers.values import candidates, prompts
 from rlfactory.config.problems import (
     MISSPELT,
     Problem,
@@ -57,36 +57,21 @@ def explain_unknown(
     if value is not None and below in parameters_of(config.get(group)):
         message = f"there is no such key; the class of {group} has it, and + adds it"
         return Problem(key, message, instead=(f"+{key}={value}",))
-    if below and (found := _keys_of(group, places).get(below)):
-        return _of_options(key, value, group, below, found, config)
     name, present = last_part(key), dict(leaves(config))
+    of_options = {other: _keys_of(other, places) for other in COMPONENTS}
+    if found := of_options.get(group, {}).get(below):
+        return _of_options(key, value, group, below, found, config)
     if found := [leaf for leaf in present if last_part(leaf) == name]:
         return _at(key, value, found)
-    if (problem := unknown_key(key, known, at)).fix and _may_be(
-        value, known.get(last_part(problem.fix))
-    ):
+    if (problem := unknown_key(key, known, at)).fix:
         return problem
-    if (similar := _misspelt_option(key, places)) is not None:
-        return similar
-    for other in COMPONENTS:
-        having = _keys_of(other, places)
+    for other, having in of_options.items():
         if same := sorted(own for own in having if last_part(own) == name):
             most = max(same, key=lambda own: len(having[own]))
             return _of_options(key, value, other, most, having[most], config)
-    fitting = [leaf for leaf, given in present.items() if _may_be(value, given)]
-    if (guess := closest(name, {last_part(leaf) for leaf in fitting}, MISSPELT)) is not None:
-        return _at(key, value, [leaf for leaf in fitting if last_part(leaf) == guess])
+    if (guess := closest(name, map(last_part, present), MISSPELT)) is not None:
+        return _at(key, value, [leaf for leaf in present if last_part(leaf) == guess])
     return _nowhere(key, at, known)
-
-
-def _misspelt_option(key: str, places: Sequence[str]) -> Problem | None:
-    """A key `GROUP.NAME` that is similar to one of options of the group that are not chosen."""
-    group, _, name = key.partition(".")
-    keys = _keys_of(group, places)
-    if (guess := closest(name, [own for own in keys if "." not in own], MISSPELT)) is None:
-        return None
-    message = f"there is no such key. Did you mean {group}.{guess}? {guess} is a key of"
-    return Problem(key, f"{message} {group}={', '.join(keys[guess])}")
 
 
 def _nowhere(key: str, at: str, known: Config) -> Problem:
@@ -168,16 +153,6 @@ def _at(key: str, value: str | None, found: Sequence[str]) -> Problem:
     more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     message = f"there is no such key. Did you mean one of {', '.join(found[:SHOWN])}{more}?"
     return Problem(key, message, f"rlfactory explain {last_part(found[0])}")
-
-
-def _may_be(typed: str | None, present: object) -> bool:
-    """Whether a typed value may replace a present one: a number a number, a mapping nothing."""
-    if typed is None or present is None:
-        return True
-    if isinstance(present, bool) or typed.lower() in ("true", "false"):
-        return isinstance(present, bool) and typed.lower() in ("true", "false")
-    is_number = isinstance(present, int | float)
-    return typed == "null" or is_number == (number(typed) is not None)
 
 
 def _keys_of(group: str, places: Sequence[str]) -> dict[str, list[str]]:

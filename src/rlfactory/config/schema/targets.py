@@ -41,8 +41,6 @@ ALLOWED_PACKAGES = (
     *OPTIMIZERS,
 )
 
-_EXTRAS = {"bitsandbytes": "gpu"}
-
 
 RENAMED = {
     "rlfactory.advantage": "rlfactory.algo.advantage",
@@ -75,14 +73,6 @@ def removal_note(target: str) -> str | None:
 def _entry(target: str, table: Mapping[str, str]) -> str | None:
     """The entry of a table that a target is or lies below."""
     return next((old for old in table if f"{target}.".startswith(f"{old}.")), None)
-
-
-def where_to_get(target: str) -> str:
-    """How to install the package of a target that can't be found, or where it was searched."""
-    extra = _EXTRAS.get(target.split(".")[0])
-    if extra is None:
-        return "the current folder is searched too, last"
-    return f"type pip install 'rlfactory[{extra}]'"
 
 
 def _installed_roots() -> list[str]:

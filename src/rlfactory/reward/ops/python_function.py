@@ -52,6 +52,18 @@ def load_function(spec: str) -> tuple[Callable[..., Any], str]:
     return function, name
 
 
+def require_arguments(function: Callable[..., Any], name: str, given: tuple[str, ...]) -> None:
+    """RewardError where a function can't be called with arguments by position."""
+    try:
+        inspect.signature(function).bind(*given)
+    except TypeError as error:
+        raise RewardError(
+            f"reward.function: {name} is called with ({', '.join(given)}): {error}"
+        ) from error
+    except ValueError:  # written in C: its parameters are not known
+        return
+
+
 def _import_file(file: str) -> ModuleType:
     path = Path(file).expanduser().resolve()
     if not path.is_file():
