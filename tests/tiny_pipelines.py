@@ -17,6 +17,7 @@ from diffusers import (
     AutoencoderDC,
     AutoencoderKL,
     AutoencoderKLFlux2,
+    AutoencoderKLLTXVideo,
     AutoencoderKLQwenImage,
     AutoencoderKLQwenImage21,
     AutoencoderKLWan,
@@ -38,6 +39,8 @@ from diffusers import (
     FluxTransformer2DModel,
     Krea2Pipeline,
     Krea2Transformer2DModel,
+    LTXPipeline,
+    LTXVideoTransformer3DModel,
     Lumina2Pipeline,
     Lumina2Transformer2DModel,
     QwenImage21Pipeline,
@@ -88,6 +91,8 @@ from transformers import (
     Qwen3VLConfig,
     Qwen3VLForConditionalGeneration,
     Qwen3VLModel,
+    T5Config,
+    T5EncoderModel,
     UMT5Config,
     UMT5EncoderModel,
 )
@@ -110,6 +115,8 @@ __all__ = [
     "qwen_image_21_folder",
     "qwen_image_edit_folder",
     "krea2_folder",
+    "ltx_conditioned_folder",
+    "ltx_folder",
     "lumina2_folder",
     "qwen_image_folder",
     "sana_folder",
@@ -943,6 +950,81 @@ def lumina2_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "pipe"
 
 
+def ltx_pipeline(folder: Path, **decoder: Any) -> Path:
+    """An `LTXPipeline`, whose autoencoder has a factor of 4 in space and of 2 in time."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        tokenizer = chat_tokenizer()
+        encoder = T5Config(
+            vocab_size=len(tokenizer),
+            d_model=WIDTH,
+            d_kv=8,
+            d_ff=WIDTH,
+            num_layers=1,
+            num_heads=2,
+            initializer_factor=2.0,
+        )
+        transformer = LTXVideoTransformer3DModel(
+            in_channels=4,
+            out_channels=4,
+            num_attention_heads=2,
+            attention_head_dim=16,
+            cross_attention_dim=32,
+            num_layers=2,
+            caption_channels=WIDTH,
+        )
+        disturb(transformer)
+        vae = AutoencoderKLLTXVideo(
+            latent_channels=4,
+            block_out_channels=(8, 8),
+            down_block_types=("LTXVideoDownBlock3D",) * 2,
+            decoder_block_out_channels=(8, 8),
+            layers_per_block=(1, 1, 1),
+            decoder_layers_per_block=(1, 1, 1),
+            spatio_temporal_scaling=(True, False),
+            decoder_spatio_temporal_scaling=(True, False),
+            **{"decoder_inject_noise": (False,) * 3, **decoder},
+            downsample_type=("conv",) * 2,
+            upsample_residual=(False,) * 2,
+            upsample_factor=(1, 1),
+            patch_size=2,
+            scaling_factor=1.5,
+        )
+        disturb(vae)
+        vae.latents_mean.copy_(torch.tensor([0.1, -0.2, 0.3, 0.0]))
+        vae.latents_std.copy_(torch.tensor([1.5, 0.7, 1.0, 2.0]))
+        pipe = LTXPipeline(
+            scheduler=FlowMatchEulerDiscreteScheduler(
+                use_dynamic_shifting=True,
+                base_shift=0.95,
+                max_shift=2.05,
+                base_image_seq_len=1024,
+                max_image_seq_len=4096,
+                shift_terminal=0.1,
+            ),
+            vae=vae,
+            text_encoder=T5EncoderModel(encoder),
+            tokenizer=tokenizer,
+            transformer=transformer,
+        )
+    pipe.to(torch.float16).save_pretrained(folder / "pipe")
+    return folder / "pipe"
+
+
+@pytest.fixture(scope="session")
+def ltx_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As LTX-Video 0.9."""
+    return ltx_pipeline(tmp_path_factory.mktemp("tiny_ltx"))
+
+
+@pytest.fixture(scope="session")
+def ltx_conditioned_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As 0.9.1, whose autoencoder decodes at a time and adds noise."""
+    folder = tmp_path_factory.mktemp("tiny_ltx_conditioned")
+    noisy = {"timestep_conditioning": True, "decoder_inject_noise": (True,) * 3}
+    return ltx_pipeline(folder, **noisy)
+
+
 def wan_network(**options: Any) -> WanTransformer3DModel:
     network = WanTransformer3DModel(
         num_attention_heads=2,
@@ -1067,6 +1149,7 @@ FOLDERS: Mapping[str, str] = {
     "krea2": "krea2_folder",
     "ernie_image": "ernie_image_folder",
     "lumina2": "lumina2_folder",
+    "ltx": "ltx_folder",
     "wan": "wan_folder",
     "wan22": "wan22_folder",
     "wan_i2v": "wan_i2v_folder",
@@ -1083,7 +1166,7 @@ def small(request: pytest.FixtureRequest) -> Callable[[str], list[str]]:
             return []
         folder = request.getfixturevalue(FOLDERS[model])
         length = [] if model == "sdxl" else ["model.text_tokens=16"]
-        length += ["model.frames=5"] if model.startswith("wan") else []
+        length += ["model.frames=5"] if model.startswith(("ltx", "wan")) else []
         # as many steps as the tests of pairs take
         length += ["model.map_steps=6"] if model == "flux3_klein_distilled" else []
         return [f"model.path={folder}", "model.size=64", "prompt_cache=null", *length]

@@ -32,6 +32,7 @@ from rlfactory.config.memory.model_parts import (
     published_rows,
 )
 from rlfactory.model.pipelines.embedding_cache import LENGTHS
+from rlfactory.model.pipelines.local_models import latent_group
 from rlfactory.rollout import Condition
 from rlfactory.tools.fake_tensors import Counting, fake_tensors, with_fake_tensors
 
@@ -43,7 +44,12 @@ WAYS = [
 ]
 SIZES, TOKENS = (1024, 1536), (256, 512)
 """Pixels and tokens of text of the two counts whose difference is a rate."""
-FRAMES = (9, 17)
+VIDEOS: Mapping[str, Mapping[str, Any]] = {
+    **dict.fromkeys(("wan", "wan22", "wan_i2v"), {"size": [240, 416], "frames": 9}),
+    "ltx": {"size": [480, 704], "frames": 17},
+}
+"""Options of models of videos, whose two counts are of so many latents in time:"""
+LATENTS = (3, 5)
 
 
 def word(finetune: str, dtype: str, again: bool) -> str:
@@ -81,17 +87,15 @@ def image_rates(name: str, way: tuple[str, str, bool]) -> list[list[int]]:
     reads_tokens = name not in ("sd14", "sdxl")
     if reads_tokens:
         options["text_tokens"] = TOKENS[0]
-    if name.startswith("wan"):
-        options |= {"size": [240, 416], "frames": FRAMES[0]}
-    options |= ONE.get(name, {})
+    options |= {**VIDEOS.get(name, {}), **ONE.get(name, {})}
     model = adapter(name, {}, weights, **options)
     network, text = model.network, model.encode([a_prompt(model)]).tensors
     if again:
         network.enable_gradient_checkpointing()
     network.train(again)
-    if name.startswith("wan"):
+    if name in VIDEOS:
         shape = model.resolution.shape
-        shapes = [(shape[0], latents, *shape[2:]) for latents in (3, 5)]
+        shapes = [(shape[0], latents, *shape[2:]) for latents in LATENTS]
     else:
         shapes = [model.resolution_of(size).shape for size in SIZES]
 
@@ -122,7 +126,7 @@ def image_rates(name: str, way: tuple[str, str, bool]) -> list[list[int]]:
         small, large = (count(shape, TOKENS[0]) for shape in shapes)
         more = count(shapes[0], TOKENS[1]) if reads_tokens else small
     area = [torch.Size(shape[1:]).numel() for shape in shapes]
-    if name != "wan":  # the autoencoder's latents, of which a network may get patches
+    if name not in VIDEOS:  # the autoencoder's latents, of which a network may get patches
         edge = 2 ** (len(autoencoder_widths(published()[name]["parts"]["vae"]["config"])) - 1)
         area = [(size // edge) ** 2 for size in SIZES]
     return [
@@ -153,7 +157,8 @@ def decoding_row(described: Mapping[str, Any]) -> dict[str, Any]:
     """Bytes for each pixel of an image; of a video at its beginning, and for each of its frames."""
     vae = part(described).requires_grad_(False).eval()
     channels = vae.config.get("z_dim") or vae.config["latent_channels"]
-    is_video = "z_dim" in vae.config
+    group = latent_group(vae.config)
+    is_video = "z_dim" in vae.config or group > 1
     with fake_tensors() as mode:
         with_fake_tensors(vae, mode)
 
@@ -165,9 +170,9 @@ def decoding_row(described: Mapping[str, Any]) -> dict[str, Any]:
 
         found = [peak(1)]
         if is_video and described["class"] not in OF_IMAGES:
-            # each latent after the first is four frames
+            # each latent after the first is a group of frames
             second, third = peak(2), peak(3)
-            found += [second - 5 * (third - second) / 4, (third - second) / 4]
+            found += [second - (group + 1) * (third - second) / group, (third - second) / group]
     return {"size": Part(0, vae.config).size, "decoding": [round(rate) for rate in found]}
 
 
@@ -267,6 +272,7 @@ TARGETS = {
     "Krea2Transformer2DModel": [4, 8],
     "ErnieImageTransformer2DModel": [4, 7],
     "Lumina2Transformer2DModel": [4, 8],
+    "LTXVideoTransformer3DModel": [8, 10],
 }
 """Kinds of layers of a block that have adapters by default, and that there are."""
 

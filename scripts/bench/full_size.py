@@ -50,7 +50,7 @@ MODELS = {
     **{"z_image": "z_image", "flux2_klein": "flux2_klein"},
     **{"flux2_dev": "flux2_dev", "flux3_klein": "flux3_klein", "sana": "sana", "wan": "wan"},
     **{"krea2": "krea2", "ernie_image": "ernie_image", "lumina2": "lumina2"},
-    **{"wan22": "wan22", "wan_i2v": "wan_i2v"},
+    **{"ltx": "ltx", "wan22": "wan22", "wan_i2v": "wan_i2v"},
 }
 ALGORITHMS = ("grpo", "awm", "nft")
 PEAKS = {

@@ -147,7 +147,7 @@ def stand_in(name: str, network: str) -> Callable[..., tuple[Tensor | None, ...]
         if name == "ernie_image":
             return [*drawn("sequence", TOKENS, config.text_in_dim)]
         mask = torch.ones(len(prompts), length, dtype=torch.long, device=tensor.device)
-        if name == "sana":
+        if name in ("sana", "ltx"):
             return drawn("sequence", length, config.caption_channels), mask, None, None
         if name == "krea2":
             layers, width = config.num_text_layers, config.text_hidden_dim

@@ -14,7 +14,7 @@ MODELS = (
     *("sd14", "sd35", "flux", "flux_schnell", "qwen_image", "z_image", "z_image_turbo"),
     *("qwen_image_21", "qwen_image_edit"),
     *("flux_kontext", "flux2_klein", "flux2_dev", "sana", "krea2", "lumina2"),
-    *("wan", "wan22", "wan_i2v"),
+    *("ltx", "wan", "wan22", "wan_i2v"),
     *("flux3_klein", "flux3_klein_distilled"),
 )
 """Of full size; sd15 has sd14's recipes."""

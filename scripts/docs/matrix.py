@@ -32,6 +32,7 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     "Krea 2": ("krea2",),
     "ERNIE-Image": ("ernie_image",),
     "Lumina-Image 2.0": ("lumina2",),
+    "LTX-Video (video)": ("ltx",),
     "Wan (video)": ("wan",),
     "Wan 2.2 A14B (video)": ("wan22",),
     "Wan (a picture's video)": ("wan_i2v",),
@@ -52,6 +53,7 @@ REFUSED: Mapping[str, frozenset[str]] = {
     "Z-Image-Turbo": FINAL,
     "FLUX.3 klein": FINAL,
     # pairs are images, and the gradient is that of an image's reward
+    "LTX-Video (video)": frozenset(["diffusion_dpo_offline", "draft", "refl"]),
     "Wan (video)": frozenset(["diffusion_dpo_offline", "draft", "refl"]),
     "Wan 2.2 A14B (video)": frozenset(["diffusion_dpo_offline", "draft", "refl"]),
     "Wan (a picture's video)": frozenset(["diffusion_dpo_offline", "draft", "refl"]),

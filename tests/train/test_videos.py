@@ -98,3 +98,15 @@ def test_what_the_model_cannot_make_is_refused(
 def test_a_reward_of_videos_is_not_for_images() -> None:
     with pytest.raises(PlanError, match="scores videos, and the model makes images"):
         plan_from_words("model=tiny_sd3", "reward=motion")
+
+
+@pytest.mark.slow
+def test_another_family_learns_from_a_reward_of_videos(ltx_folder: Path, tmp_path: Path) -> None:
+    words = [*SHORT, f"model.path={ltx_folder}", "model.size=[32,64]", "reward=motion"]
+    words[0] = "model=ltx"
+    run = api.train(*words, iterations=1, run_dir=str(tmp_path / "run"))
+    assert len(run.samples(["a cat"])[0]) == 5
+    lines = (run.path / "metrics.jsonl").read_text().splitlines()
+    assert any("reward/motion/mean" in line for line in lines)
+    with Image.open(next((run.path / "samples").glob("eval_*.gif"))) as moving:
+        assert moving.info["duration"] == 40  # of 25 frames a second

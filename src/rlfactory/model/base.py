@@ -215,7 +215,7 @@ class ImageModel(Model):
     media: ClassVar[Media] = "images"
     pipeline: ClassVar[str]
     attention_backends: ClassVar[bool] = True
-    frame_rate: ClassVar[int] = 16
+    frame_rate: int = 16
     pictures: ClassVar[bool] = False
     picture_tokens: ClassVar[bool] = True
     second_part: ClassVar[str] = ""

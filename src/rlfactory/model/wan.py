@@ -9,7 +9,7 @@ from rlfactory.model.flow_model import FlowModel
 from rlfactory.model.lora import CROSS_ATTENTION_PROJECTIONS
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
 from rlfactory.model.pipelines.loading import decode_normalised, encode_normalised
-from rlfactory.model.pipelines.noise_levels import flow_resolution, units_of
+from rlfactory.model.pipelines.noise_levels import flow_resolution, latent_frames, units_of
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.types import NonNegative, PositiveInt, Size
 
@@ -52,17 +52,6 @@ class Wan(FlowModel):
         super().__init__(*given, size=size, guidance=guidance, **options)
 
     def check_options(self) -> None:
-        """The networks that are trained here, and frames that the autoencoder makes."""
-        self.check_networks()
-        group = int(self.pipe.vae_scale_factor_temporal)
-        if (self.frames - 1) % group:
-            near = (self.frames - 1) // group * group + 1
-            raise ModelError(
-                f"model.frames={self.frames}: this model makes 1, {group + 1}, {2 * group + 1}, ..."
-                f" frames; type model.frames={near} or model.frames={near + group}"
-            )
-
-    def check_networks(self) -> None:
         """One transformer."""
         if self.pipe.config.boundary_ratio is not None:
             raise ModelError(
@@ -78,7 +67,7 @@ class Wan(FlowModel):
     def resolution_of(self, size: Size) -> Resolution:
         """Any with an even number of latents a side, with `frames` frames."""
         rows, columns = units_of(size, 2 * self.latent_pixels)
-        times = (self.frames - 1) // int(self.pipe.vae_scale_factor_temporal) + 1
+        times = latent_frames(self.frames, int(self.pipe.vae_scale_factor_temporal))
         shape = (self.network.config.out_channels, times, 2 * rows, 2 * columns)
         return flow_resolution(shape, times * rows * columns, self.pipe.scheduler)
 

@@ -61,7 +61,7 @@ class Wan22(Wan):
         parts = {"high": (self.part,), "low": (self.second_part,)}
         return parts.get(self.trained, (self.part, self.second_part))
 
-    def check_networks(self) -> None:
+    def check_options(self) -> None:
         """Both transformers, and the noise between them."""
         there = [n for n in (self.part, self.second_part) if getattr(self.pipe, n) is not None]
         if self.pipe.config.boundary_ratio is None or len(there) < 2:

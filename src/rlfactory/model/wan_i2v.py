@@ -33,7 +33,7 @@ class WanI2V(Wan22):
     pictures = True
     picture_tokens = False
 
-    def check_networks(self) -> None:
+    def check_options(self) -> None:
         """One transformer, or two and the noise between them; and what reads pictures."""
         config, image_dim = self.pipe.config, self.pipe.transformer.config.image_dim
         if config.expand_timesteps:
@@ -49,7 +49,7 @@ class WanI2V(Wan22):
                 " is beyond 512 tokens for the picture's; type model.text_tokens=512"
             )
         if config.boundary_ratio is not None or self.pipe.transformer_2 is not None:
-            super().check_networks()
+            super().check_options()
         elif self.trained != "both":
             raise ModelError(f"model.trained={self.trained}: {self.path} has one transformer")
         elif self.guidance_low is not None:

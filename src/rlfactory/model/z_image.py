@@ -49,11 +49,14 @@ class ZImage(FlowModel):
         prompts = zip(text["sequence"], text[LENGTHS].tolist(), strict=True)
         velocities = self.network(
             [*x[:, :, None]],  # each `[C, 1, h, w]`: an image is a video of one frame
-            1 - self._times(t) / 1000,
+            (1000 - self._times(t)) / 1000,
             [rows[:length] for rows, length in prompts],
             return_dict=False,
         )[0]
         return -torch.stack(velocities)[:, :, 0]
+
+    def _combine(self, negative: Tensor, positive: Tensor, t: Tensor) -> Tensor:
+        return positive + (self.guidance - 1) * (positive - negative)
 
     def pipeline_arguments(self) -> dict[str, object]:
         """The pipeline's scale counts from 0, and it has its own default."""

@@ -17,11 +17,12 @@ from rlfactory.config.memory.model_parts import (
     parts_of,
     published,
 )
-from rlfactory.config.memory.need import images_need, latent_area, text_tokens
+from rlfactory.config.memory.need import images_need, latent_area, latent_frames, text_tokens
 from rlfactory.config.memory.suggestions import traits_of
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.model import memory
 from rlfactory.model.pipelines import loading
+from rlfactory.model.pipelines.local_models import latent_pixels
 from rlfactory.tools.fake_tensors import Counting, fake_tensors, with_fake_tensors
 
 TOLERANCE = 0.2
@@ -37,11 +38,13 @@ def counted() -> dict[str, float]:
 @pytest.mark.parametrize("name", counted())
 def test_what_autograd_keeps_is_what_was_counted_at_full_size(name: str) -> None:
     options = {"sd35_medium": "sd35", "flux_dev": "flux"}
-    video = ["model.size=[240,416]", "model.frames=33"] if name == "wan" else ["model.size=512"]
+    sizes = {"wan": ["[240,416]", "model.frames=33"], "ltx": ["[480,704]", "model.frames=49"]}
+    size, *video = sizes.get(name, ["512"])
     words = [f"model={options.get(name, name)}", "recipe=none", "algo=nft", "micro_batch=1", *video]
+    words.append(f"model.size={size}")
     words += ["precision=bf16", "hardware.gpu=h100"]
     if name != "flux2_dev":  # the defaults of the adapters, with which the page was counted
-        guided = name in ("sd14", "sdxl", "qwen_image", "flux3_klein", "wan")
+        guided = name in ("sd14", "sdxl", "qwen_image", "flux3_klein", "ltx", "wan")
         words.append(f"model.guidance={4.5 if guided else 1}")
     words += ["model.text_tokens=256"] if name in ("krea2", "qwen_image_21") else []
     config = plan_from_words(*words).config
@@ -60,11 +63,12 @@ def test_decoding_takes_what_is_said(name: str, size: int, bench: ModuleType) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("frames", [5, 33])
-def test_decoding_a_video_takes_what_is_said(frames: int, bench: ModuleType) -> None:
-    vae = parts_of(published()["wan"]["hub"][0])["vae"]
-    peak = decoded(bench, "wan", [(frames - 1) // 4 + 1, 8, 8])
-    assert Activations(vae).decoding(64**2, frames) == pytest.approx(peak, rel=0.1)
+@pytest.mark.parametrize(("name", "frames"), [("wan", 5), ("wan", 33), ("ltx", 9), ("ltx", 49)])
+def test_decoding_a_video_takes_what_is_said(name: str, frames: int, bench: ModuleType) -> None:
+    vae = parts_of(published()[name]["hub"][0])["vae"]
+    peak = decoded(bench, name, [latent_frames(vae, frames), 8, 8])
+    pixels = (8 * (latent_pixels(vae.config) or 1)) ** 2
+    assert Activations(vae).decoding(pixels, frames) == pytest.approx(peak, rel=0.1)
 
 
 def decoded(bench: ModuleType, name: str, shape: list[int], images: int = 1) -> float:

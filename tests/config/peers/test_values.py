@@ -33,6 +33,7 @@ from rlfactory.config.peers import values
         ("someone/my-krea2-lora", "krea2"),
         ("baidu/ERNIE-Image-Turbo", "ernie_image"),
         ("someone/lumina-image-2.0-mine", "lumina2"),
+        ("someone/ltx-video-lora", "ltx"),
         ("meta-llama/Llama-3.2-1B", "causal_lm"),
         ("zoo:tiny_sd", "tiny_sd"),
     ],

@@ -291,7 +291,7 @@ FAMILIES = ("tiny_sd", "tiny_sd3", "tiny_flux", "sdxl", "flux_kontext", "qwen_im
 MORE = (
     *("chroma", "qwen_image_edit", "qwen_image_21"),
     *("flux2_klein", "flux2_dev", "flux3_klein", "sana", "wan"),
-    *("krea2", "ernie_image", "lumina2"),
+    *("krea2", "ernie_image", "lumina2", "ltx"),
 )
 ROOM = {
     **{"qwen_image": 300, "qwen_image_edit": 500, "qwen_image_21": 300},

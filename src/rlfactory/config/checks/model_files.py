@@ -36,6 +36,7 @@ from rlfactory.model.pipelines.local_models import (
     PIPELINE_INDEXES,
     folder_of,
     index_of,
+    latent_group,
     nearest_sizes,
     pipeline_of,
     read_json,
@@ -193,8 +194,7 @@ def require_possible_frames(config: Config, traits: Traits) -> Iterator[Problem]
     frames = config["model"].get("frames")
     if not isinstance(frames, int):
         return
-    halvings = _part(config, traits, "vae").get("temperal_downsample")
-    group = 2 ** sum(halvings) if isinstance(halvings, list) else 1
+    group = latent_group(_part(config, traits, "vae"))
     if (frames - 1) % group:
         near = (frames - 1) // group * group + 1
         message = f"is {frames}; this model makes 1, {group + 1}, {2 * group + 1}, ... frames"

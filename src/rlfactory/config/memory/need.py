@@ -10,14 +10,17 @@ from rlfactory.config.memory.model_parts import (
     NETWORKS,
     Activations,
     Part,
-    autoencoder_widths,
     language_model,
     own_tables,
     parts_of,
 )
 from rlfactory.config.nfe import items_per_sample, passes_per_item, passes_per_prediction
 from rlfactory.config.schema.signature import trait
-from rlfactory.model.pipelines.local_models import height_and_width
+from rlfactory.model.pipelines.local_models import (
+    height_and_width,
+    latent_group,
+    latent_pixels,
+)
 from rlfactory.utils.types import Size
 
 
@@ -200,7 +203,7 @@ def text_tokens(config: Config, traits: Traits, parts: Mapping[str, Part]) -> in
 def latent_area(parts: Mapping[str, Part], config: Config, size: Size) -> int:
     """The number of latents, in space and time, of images or videos of a size in pixels."""
     vae = parts["vae"]
-    area = pixels_of(size) // int(4 ** (len(autoencoder_widths(vae.config)) - 1))
+    area = pixels_of(size) // (latent_pixels(vae.config) or 1) ** 2
     return area * latent_frames(vae, frames_of(config))
 
 
@@ -213,8 +216,7 @@ def latent_frames(vae: Part, frames: int) -> int:
     """How many latents a video of `frames` frames has in time: one for the first, and for groups of
     further ones.
     """
-    halvings = sum(vae.config.get("temperal_downsample") or ())
-    return int((frames - 1) // 2**halvings + 1)
+    return (frames - 1) // latent_group(vae.config) + 1
 
 
 def pixels_of(size: Size) -> int:

@@ -214,6 +214,14 @@ FAMILIES = (
         "lumina2",
         ids=("lumina-image-2", "lumina2"),
     ),
+    Family(
+        "LTXPipeline",
+        "ltx.LTX",
+        "LTXVideoTransformer3DModel",
+        "ltx",
+        patch=1,
+        ids=("ltx-video",),
+    ),
     Family("WanPipeline", "wan.Wan", "WanTransformer3DModel", "wan", levels="unipc", ids=("wan2",)),
     Family(
         "WanPipeline",

@@ -172,7 +172,7 @@ Part = Mapping[str, Any]
 
 def sizes_of(vae: Part, network: Part, pipeline: str) -> tuple[int, int | None] | None:
     """The unit of image sizes and the largest one, in pixels; None if the files do not say."""
-    family, factor = BY_PIPELINE.get(pipeline), _pixels(vae)
+    family, factor = BY_PIPELINE.get(pipeline), latent_pixels(vae)
     if factor is None:
         return None
     if family and family.patch:
@@ -183,12 +183,20 @@ def sizes_of(vae: Part, network: Part, pipeline: str) -> tuple[int, int | None] 
     return factor * patch, factor * patch * positions if isinstance(positions, int) else None
 
 
-def _pixels(vae: Part) -> int | None:
+def latent_pixels(vae: Part) -> int | None:
     """Pixels of an autoencoder's latent along an edge."""
+    if isinstance(scaled := vae.get("spatio_temporal_scaling"), list):
+        return int(vae["patch_size"] * 2 ** sum(scaled))
     if isinstance(steps := vae.get("temperal_downsample"), list):
         return int(2 ** len(steps))
     blocks = vae.get("block_out_channels") or vae.get("encoder_block_out_channels")
     return int(2 ** (len(blocks) - 1)) if isinstance(blocks, list) and blocks else None
+
+
+def latent_group(vae: Part) -> int:
+    """Frames of an autoencoder's latent, after the first one; 1 where the files do not say."""
+    halvings = vae.get("spatio_temporal_scaling") or vae.get("temperal_downsample") or ()
+    return int(vae.get("patch_size_t") or 1) * int(2 ** sum(halvings))
 
 
 def image_size(model: Mapping[str, Any]) -> tuple[int, int] | None:

@@ -30,6 +30,21 @@ def units_of(size: Size, unit: int, most: int | None = None) -> tuple[int, int]:
     return edges[0] // unit, edges[1] // unit
 
 
+def latent_frames(frames: int, group: int) -> int:
+    """How many latents a video has in time: one for the first frame, and one for each group.
+
+    Raises:
+        ModelError: the further frames are no whole groups.
+    """
+    if (frames - 1) % group:
+        near = (frames - 1) // group * group + 1
+        raise ModelError(
+            f"model.frames={frames}: this model makes 1, {group + 1}, {2 * group + 1}, ..."
+            f" frames; type model.frames={near} or model.frames={near + group}"
+        )
+    return (frames - 1) // group + 1
+
+
 def flow_resolution(shape: tuple[int, ...], tokens: int, scheduler: Any) -> Resolution:
     """The resolution of a rectified flow, with what its pipeline's scheduler says of it.
 
