@@ -58,7 +58,7 @@ class Lora:
     endings, `all-linear` for all linear layers but the output projection, or, as a text, a regular
     expression of whole names, all as PEFT has them; None is its choice for the architecture, or all
     linear layers where it has none. Stacked experts, and layers whose weights are read past them,
-    are none. Where `network` is on `meta` and the model is to run on another `device`, adapters get
+    are none, nor are those of a part named `frozen`. Where `network` is on `meta` and the model is to run on another `device`, adapters get
     their values here, on the CPU.
 
     Raises:
@@ -79,6 +79,7 @@ class Lora:
         init: Init = "gaussian",
         seed: int = 0,
         device: torch.device | None = None,
+        frozen: str | None = None,
     ) -> None:
         if init == "orthogonal" and rank % 2:
             raise ModelError(f"model.lora_rank={rank}; orthogonal adapters have an even rank")
@@ -96,6 +97,7 @@ class Lora:
             r=rank,
             lora_alpha=alpha,
             target_modules=targets if isinstance(targets, str) else list(targets),
+            exclude_modules=rf"(.*\.)?{frozen}\..*" if frozen else None,
             # GPT-2's Conv1D stores its matrices transposed
             fan_in_fan_out=any(isinstance(module, Conv1D) for module in network.modules()),
         )
