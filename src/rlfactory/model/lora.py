@@ -58,8 +58,8 @@ class Lora:
     endings, `all-linear` for all linear layers but the output projection, or, as a text, a regular
     expression of whole names, all as PEFT has them; None is its choice for the architecture, or all
     linear layers where it has none. Stacked experts, and layers whose weights are read past them,
-    are none, nor are those of a part named `frozen`. Where `network` is on `meta` and the model is to run on another `device`, adapters get
-    their values here, on the CPU.
+    are none. Where `network` is on `meta` and the model is to run on another `device`, adapters get
+    their values here, on the CPU. No module within one named `frozen` is adapted.
 
     Raises:
         ModelError: a target matches no module, stacked experts or one that shares its weight with

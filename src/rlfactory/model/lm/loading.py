@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 import transformers
+from torch import nn
 from transformers import (
     AutoConfig,
     AutoTokenizer,
