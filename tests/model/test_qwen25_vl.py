@@ -17,6 +17,7 @@ from rlfactory.cli.app import dispatch
 from rlfactory.config.problems import PlanError
 from rlfactory.dynamics.token import Token
 from rlfactory.model.memory import Memory
+from rlfactory.model.precision import Precision
 from rlfactory.model.qwen25_vl import Qwen25VL
 from rlfactory.prompts.ops.pictured import PicturedText, pictured
 from rlfactory.run.metrics import read
@@ -356,6 +357,21 @@ def test_bad_files_are_said_in_the_plan(folder: Path, tmp_path: Path) -> None:
         (other / "config.json").write_text(json.dumps(changed))
         with pytest.raises(PlanError, match=message):
             rl.plan(*given)
+
+
+def test_another_adapter_names_this_one(folder: Path) -> None:
+    with pytest.raises(PlanError, match="which model=qwen25_vl is for"):
+        rl.plan("model=causal_lm", f"model.path={folder}")
+
+
+@pytest.mark.parametrize("finetune", ["lora", "full"])
+def test_half_precision_reads_pictures_too(finetune: Any, folder: Path) -> None:
+    half: Any = {"weights": "bfloat16", "rollout": "bfloat16", "learning": "bfloat16"}
+    model = Qwen25VL(CPU, 0, Precision(**half), path=str(folder), finetune=finetune)
+    tokens = rolled(model)
+    found, values = model.token_log_probs(tokens, Token())
+    assert (found - tokens.log_prob[tokens.mask]).abs().max() < 0.1
+    (found.sum() + values.sum()).backward()
 
 
 def test_a_conversation_takes_no_picture(folder: Path, questions: Path, tmp_path: Path) -> None:

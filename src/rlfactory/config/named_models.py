@@ -125,7 +125,7 @@ def option_of(path: str) -> str | None:
         family = family_of(pipeline, parts)
         largest = max((part.parameters for part in parts.values()), default=SMALL)
         return family.small if family.small and largest < SMALL else family.option
-    if (found := _of_class(path, folder)) is not None:
+    if (found := of_class(path, folder)) is not None:
         return found
     if folder is not None or not is_hub_id(path):
         is_one = pipeline is None and not language_fault(folder or Path(path).expanduser())
@@ -133,7 +133,7 @@ def option_of(path: str) -> str | None:
     return kind_of_id(path, LANGUAGE_OPTION)
 
 
-def _of_class(path: str, folder: Path | None) -> str | None:
+def of_class(path: str, folder: Path | None) -> str | None:
     """The option whose adapter says that it is for models of this type, or with such an id."""
     kind = read_json(folder / MODEL_INDEX).get("model_type") if folder else None
     for name, file in options("model").items():
