@@ -77,7 +77,7 @@ class Qwen25VL(CausalLM):
         self.pictures = Pictures(self.network, processor, self.rows)
         config = self.network.config
         marks = (config.vision_start_token_id, config.image_token_id, config.vision_end_token_id)
-        self.prompts.picture = self.tokenizer.decode([*marks])
+        self.prompts.picture = "".join(self.tokenizer.convert_ids_to_tokens([*marks]))
 
     def frozen(self, path: str) -> Self:
         teacher = super().frozen(path)
