@@ -8,7 +8,14 @@ from tokenizers import Tokenizer
 from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    PreTrainedTokenizerFast,
+    Qwen2_5_VLConfig,
+    Qwen2VLImageProcessorPil,
+)
 
 KINDS = ("llama", "qwen3", "gemma2", "gemma3")
 
@@ -123,5 +130,46 @@ def save_language_model(folder: Path, kind: str, vocabulary: int | None = None) 
         network = AutoModelForCausalLM.from_config(AutoConfig.for_model(architecture, **named))
         network.generation_config.eos_token_id = tokenizer.eos_token_id
         network.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+VISION = ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>", "<|video_pad|>")
+"""Special tokens of Qwen2.5-VL that stand for pictures."""
+
+
+def save_vision_language_model(folder: Path) -> Path:
+    """A folder with a random Qwen2.5-VL of 2 layers and a vision tower of 2, its tokenizer and
+    image processor; a picture's token is 8 x 8 pixels.
+    """
+    tokenizer = tiny_tokenizer("qwen3")
+    tokenizer.add_special_tokens({"additional_special_tokens": [*VISION]})
+    start, image, end, video = tokenizer.convert_tokens_to_ids([*VISION])
+    text = {
+        **{"vocab_size": len(tokenizer), "hidden_size": 32, "intermediate_size": 48},
+        **{"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2},
+        **{"max_position_embeddings": 256, "initializer_range": 0.3},
+        **{"pad_token_id": 0, "bos_token_id": None, "eos_token_id": tokenizer.eos_token_id},
+        "rope_parameters": {
+            **{"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 1, 2]}
+        },
+    }
+    vision = {
+        **{"depth": 2, "hidden_size": 16, "intermediate_size": 24, "num_heads": 2},
+        **{"patch_size": 4, "window_size": 16, "fullatt_block_indexes": [1]},
+        **{"out_hidden_size": 32, "initializer_range": 0.3},
+    }
+    ids = {
+        **{"image_token_id": image, "video_token_id": video},
+        **{"vision_start_token_id": start, "vision_end_token_id": end},
+    }
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        config = Qwen2_5_VLConfig(text_config=text, vision_config=vision, **ids)
+        network = AutoModelForImageTextToText.from_config(config)
+        network.generation_config.eos_token_id = tokenizer.eos_token_id
+        network.save_pretrained(folder)
+    size = {"shortest_edge": 256, "longest_edge": 1024}
+    Qwen2VLImageProcessorPil(patch_size=4, size=size).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

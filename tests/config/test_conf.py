@@ -34,6 +34,10 @@ NEEDS = {
     "prompts/pick_a_pic": ["reward=compressibility"],
     "prompts/hpdv2": ["reward=compressibility"],
     "model/causal_lm": ["model.path=zoo:tiny_gpt2"],
+    "model/qwen25_vl": [
+        *("model.path=owner/qwen2.5-vl", "prompts.path=prompts.jsonl", "reward=sentiment"),
+        "prompts.image_column=null",
+    ],
     "reward/none": [
         *(
             "algo=sft",

@@ -28,6 +28,7 @@ def test_ids_say_their_kind() -> None:
     assert option_of("zoo:tiny_sd3") == "tiny_sd3"
     assert option_of("Qwen/Qwen3-8B") == "qwen3"
     assert option_of("Qwen/Qwen3-0.6B") == option_of("somebody/a-chat-model") == "causal_lm"
+    assert option_of("Qwen/Qwen2.5-VL-7B-Instruct") == "qwen25_vl"
     assert option_of("black-forest-labs/FLUX.1-dev") == "flux"
     assert option_of("somebody/SDXL-of-mine") == "sdxl"
     assert option_of("somebody/Chroma1-Flash") == "chroma"

@@ -21,6 +21,7 @@ from rlfactory.config.memory.model_parts import (
 )
 from rlfactory.config.options import options
 from rlfactory.config.problems import PlanError, Problem, override_key
+from rlfactory.config.schema.signature import trait
 from rlfactory.config.words import typed_value
 from rlfactory.model.lm.trainable import GGUF, language_fault
 from rlfactory.model.pipelines.adapter_files import (
@@ -124,10 +125,24 @@ def option_of(path: str) -> str | None:
         family = family_of(pipeline, parts)
         largest = max((part.parameters for part in parts.values()), default=SMALL)
         return family.small if family.small and largest < SMALL else family.option
+    if (found := of_class(path, folder)) is not None:
+        return found
     if folder is not None or not is_hub_id(path):
         is_one = pipeline is None and not language_fault(folder or Path(path).expanduser())
         return LANGUAGE_OPTION if is_one else None
     return kind_of_id(path, LANGUAGE_OPTION)
+
+
+def of_class(path: str, folder: Path | None) -> str | None:
+    """The option whose adapter says that it is for models of this type, or with such an id."""
+    kind = read_json(folder / MODEL_INDEX).get("model_type") if folder else None
+    for name, file in options("model").items():
+        target = re.search(r"^  _target_: (\S+)", file.read_text("utf-8"), re.MULTILINE)
+        node = {"_target_": target[1]} if target else {}
+        is_named = folder is None and any(i in path.lower() for i in trait(node, "ids", ()))
+        if is_named or (kind and kind in trait(node, "model_types", ())):
+            return name
+    return None
 
 
 def is_hub_id(path: str) -> bool:

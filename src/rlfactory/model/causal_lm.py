@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from operator import call
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ from rlfactory.model.lm.attention import (
     response_states,
 )
 from rlfactory.model.lm.critic import Shape, Start, ValueHead, ValueModel, save_critic
-from rlfactory.model.lm.generate import Read, decode
+from rlfactory.model.lm.generate import Read, decode, positions_of
 from rlfactory.model.lm.gpt2_step import GPT2Step
 from rlfactory.model.lm.loading import begins_with_end, context_of, end_ids, load_language_model
 from rlfactory.model.lm.logits import Work, finished, in_chunks
@@ -74,9 +74,20 @@ class CausalLM(TokenizedModel):
             value_path; null: the optimizer's.
         value_weight_decay: The critic's weight decay.
 
+    Class attributes (literals):
+        auto_class: The class of transformers that loads it.
+        model_types, ids: What `config.json` calls the models that this adapter is for, and parts
+            of their hub ids, in small letters; empty: all that no other adapter is for.
+        frozen_part: A part of the network that stays frozen, by the name of its module.
+
     Raises:
         ModelError: the model or the critic can't be loaded, or the adapters do not fit it.
     """
+
+    auto_class: ClassVar[str] = "AutoModelForCausalLM"
+    model_types: ClassVar[tuple[str, ...]] = ()
+    ids: ClassVar[tuple[str, ...]] = ()
+    frozen_part: ClassVar[str | None] = None
 
     def __init__(
         self,
@@ -108,7 +119,7 @@ class CausalLM(TokenizedModel):
         self.path, self.precision, memory = path, precision or Precision(), memory or Memory()
         # what is trained stays in float32: updates are smaller than half precision resolves
         dtype = self.precision.weights if finetune == "lora" else torch.float32
-        self.network, tokenizer = load_language_model(path, dtype, device)
+        self.network, tokenizer = load_language_model(path, dtype, device, self.auto_class)
         self.network.requires_grad_(False).eval()
         begins = begins_with_end(tokenizer) if begin_with_end == "auto" else begin_with_end
         prompts = PromptFormat(
@@ -141,7 +152,8 @@ class CausalLM(TokenizedModel):
         self.lora: Lora | None = None
         if finetune == "lora":
             given: dict[str, Any] = {"rank": lora_rank, "alpha": lora_alpha, "seed": seed}
-            self.lora = Lora(self.network, targets=lora_targets, device=device, **given)
+            given |= {"device": device, "frozen": self.frozen_part}
+            self.lora = Lora(self.network, targets=lora_targets, **given)
         self._prepare_passes(memory)
 
     def _prepare_passes(self, memory: Memory) -> None:
@@ -152,6 +164,8 @@ class CausalLM(TokenizedModel):
         self.inside: Callable[..., Any] = call
         if self.lora is None:
             self.network.requires_grad_(True)
+            if self.frozen_part is not None:
+                self.network.base_model.get_submodule(self.frozen_part).requires_grad_(False)
         networks = [self.network]
         if isinstance(self.critic, ValueModel):
             networks.append(self.critic.network)
@@ -170,7 +184,7 @@ class CausalLM(TokenizedModel):
         """See the contract; its vocabulary is the model's, its size any."""
         adapters, dtype = adapter_folder(path), self.precision.weights
         base = path if adapters is None else self.path
-        network, tokenizer = load_language_model(base, dtype, self.device)
+        network, tokenizer = load_language_model(base, dtype, self.device, self.auto_class)
         if tokenizer.get_vocab() != self.tokenizer.get_vocab():
             raise ModelError(
                 f"algo.teachers has {path}, whose vocabulary of {len(tokenizer)} tokens is not the"
@@ -221,6 +235,7 @@ class CausalLM(TokenizedModel):
                 stop=to_device(self.stop_ids(dynamics), self.device),
                 pad=int(self.tokenizer.pad_token_id),
                 stop_texts=self.stop_texts(dynamics),
+                positions=partial(self._positions, prompt),
                 **critic,
             )
         if isinstance(self.critic, ValueModel):
@@ -313,7 +328,15 @@ class CausalLM(TokenizedModel):
     ) -> Tensor:
         """What `network` computes before each real response token, `[M, ...]`."""
         options = {"by_layers": self._masks_by_layers, "shares_prompts": self.shares_prompts}
-        return tokens.real(response_states(network, tokens, config, **options))
+        states = response_states(network, tokens, config, positions=self._positions, **options)
+        return tokens.real(states)
+
+    def _positions(self, prompt: Tensor, mask: Tensor) -> Tensor:
+        """Positions `[B, L, ...]` of tokens of which `mask` `[B, L]` marks the real ones; the first
+        are `prompt` `[B, P]`.
+        """
+        del prompt
+        return positions_of(mask)
 
     def _hidden(
         self,
@@ -326,7 +349,17 @@ class CausalLM(TokenizedModel):
         for layers in self._recomputed:
             layers.prepare_pass()
         with self.precision.autocast(self.device):
-            return hidden_states(self.network, ids, mask, positions, cache)
+            return self._states(ids, mask, positions, cache)
+
+    def _states(
+        self,
+        ids: Tensor,
+        mask: Tensor | None,
+        positions: Tensor | None,
+        cache: DynamicCache | None,
+    ) -> Tensor:
+        """See `attention.hidden_states`."""
+        return hidden_states(self.network, ids, mask, positions, cache)
 
     def _logits(self, hidden: Tensor, project: nn.Module | None = None) -> Tensor:
         project = project or self.network.get_output_embeddings()

@@ -59,7 +59,7 @@ class Lora:
     expression of whole names, all as PEFT has them; None is its choice for the architecture, or all
     linear layers where it has none. Stacked experts, and layers whose weights are read past them,
     are none. Where `network` is on `meta` and the model is to run on another `device`, adapters get
-    their values here, on the CPU.
+    their values here, on the CPU. No module within one named `frozen` is adapted.
 
     Raises:
         ModelError: a target matches no module, stacked experts or one that shares its weight with
@@ -79,6 +79,7 @@ class Lora:
         init: Init = "gaussian",
         seed: int = 0,
         device: torch.device | None = None,
+        frozen: str | None = None,
     ) -> None:
         if init == "orthogonal" and rank % 2:
             raise ModelError(f"model.lora_rank={rank}; orthogonal adapters have an even rank")
@@ -96,6 +97,7 @@ class Lora:
             r=rank,
             lora_alpha=alpha,
             target_modules=targets if isinstance(targets, str) else list(targets),
+            exclude_modules=rf"(.*\.)?{frozen}\..*" if frozen else None,
             # GPT-2's Conv1D stores its matrices transposed
             fan_in_fan_out=any(isinstance(module, Conv1D) for module in network.modules()),
         )

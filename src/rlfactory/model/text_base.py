@@ -45,6 +45,8 @@ class TextModel(Model):
         media: what is generated, "texts".
         process: "tokens"; decides which dynamics fit.
         forward_process: None; there is no diffusion process.
+        reads_pictures: whether a prompt may have a picture, which the model reads.
+        absent: options of ancestors' constructors that the class has not.
 
     Attributes:
         weights: the trained parameters, critic included, and the policy's weight sets.
@@ -54,6 +56,8 @@ class TextModel(Model):
     media: ClassVar[Media] = "texts"
     process: ClassVar[Literal["flow", "vp", "tokens"]] = "tokens"
     forward_process: ClassVar[None] = None
+    reads_pictures: ClassVar[bool] = False
+    absent: ClassVar[tuple[str, ...]] = ()
 
     vocabulary: int
 

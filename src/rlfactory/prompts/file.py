@@ -41,8 +41,7 @@ class FilePrompts(PromptList):
             eval_path: The same for evaluation, all of it; null: see held_out_share.
             held_out_share: 0 to below 1: share of the prompts, by a hash, to evaluate on where
                 there is no eval_path.
-            image_column: Key of a picture to be edited, a path relative to the file; null: none is
-                read.
+            image_column: Key of a picture, a path relative to the file; null: none is read.
             skip_empty: columns, [prompt,answer]: rows with nothing in one of them are left out;
                 null: refused.
         """

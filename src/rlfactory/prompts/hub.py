@@ -49,7 +49,7 @@ class HubPrompts(PromptList):
                 held_out_share.
             held_out_share: 0 to below 1: share of the prompts, by a hash, to evaluate on where
                 there is no eval_path or eval_split.
-            image_column: The column of pictures to be edited; null: none.
+            image_column: The column of pictures; null: none.
             skip_empty: columns, [prompt,answer]: rows with nothing in one of them are left out;
                 null: refused.
         """

@@ -46,10 +46,10 @@ def empty_models(mode: FakeTensorMode) -> Iterator[None]:
             encode = _in_published_shapes(path, encode, mode, precision.weights)
         return pipe, OneEncoder(encode)
 
-    def loaded(location: str, dtype: torch.dtype, *_: Any) -> nn.Module:
+    def loaded(location: str, dtype: torch.dtype, *given: Any) -> nn.Module:
         config = transformers.AutoConfig.from_pretrained(location)
         with _disable_current_modes(), torch.device("meta"):
-            network = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
+            network = getattr(transformers, given[-1]).from_config(config, dtype=dtype)
         return fake(network)
 
     def rewards(config: Config, _: Any) -> tuple[Reward, dict[str, Reward]]:

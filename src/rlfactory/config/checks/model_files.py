@@ -14,10 +14,12 @@ from rlfactory.config.named_models import (
     is_hub_id,
     matrices,
     model_of,
+    of_class,
     offline_fault,
 )
 from rlfactory.config.options import options
 from rlfactory.config.problems import Problem
+from rlfactory.config.schema.signature import trait
 from rlfactory.config.words import typed_value
 from rlfactory.model.lm.trainable import GGUF, language_fault
 from rlfactory.model.pipelines.adapter_files import (
@@ -74,8 +76,12 @@ def require_model_folders(config: Config, traits: Traits) -> Iterator[Problem]:
         if key == "path" and (fault := _family_fault(path, traits)):
             yield Problem("model.path", *fault)
         elif key == "path" and writes and (os.path.exists(local) or local.suffix == GGUF):
+            other = of_class(path, local) if (local / MODEL_INDEX).is_file() else None
             if found := language_fault(local):
                 yield Problem("model.path", f"{path} {found[0]}", instead=found[1])
+            elif other and not trait(config["model"], "model_types"):
+                message = f"{path} is of another kind, which model={other} is for"
+                yield Problem("model.path", message, f"model={other}")
         elif pipeline is not None and os.path.isdir(local) and (why := pipeline_fault(local)):
             yield Problem("model.path", f"{path} {why}")
         elif pipeline is not None and os.path.isfile(Path(path).expanduser()):

@@ -174,23 +174,38 @@ def _path(value: str) -> Path:
 
 EDITING, EDITS = "model=flux_kontext", "prompts=edits"
 """A model that edits pictures, and prompts that have some."""
+READING = "model=qwen25_vl"
+"""A language model that reads pictures."""
 
 
 def require_matching_pictures(config: Config, traits: Traits) -> Iterator[Problem]:
-    """Prompts have pictures exactly if the model edits them."""
+    """Prompts have pictures exactly if the model edits them; where it reads them, a column of
+    pictures has some.
+    """
     takes, having = bool(traits["model"].get("pictures")), _have_pictures(config, traits)
+    column = config["prompts"].get("image_column")
+    if traits["model"].get("reads_pictures"):
+        if having is False and column is not None:
+            yield _no_pictures(config, traits, column)
+        return
     if having is None or takes == having:
         return
-    column = config["prompts"].get("image_column")
     if takes:
         message = "have no pictures, and this model edits pictures; give each prompt one"
         is_set = "column" in config["prompts"] and column is None
         fix = "prompts.image_column=image" if is_set else EDITS
         yield Problem("prompts", message, fix)
         return
-    fix = EDITING if column is None else "prompts.image_column=null"
-    message = f"have pictures to be edited, and this model takes none; {EDITING} does"
-    yield Problem("prompts", message, fix)
+    other = READING if traits["model"].get("media") == "texts" else EDITING
+    fix = other if column is None else "prompts.image_column=null"
+    yield Problem("prompts", f"have pictures, and this model takes none; {other} does", fix)
+
+
+def _no_pictures(config: Config, traits: Traits, column: str) -> Problem:
+    names = [name for name in columns_of(config, traits) or () if name != column]
+    guess = closest(column, names, 0.5) or next((n for n in names if "image" in n), "null")
+    message = f"is {column}, under which no prompt has a picture; null is for texts alone"
+    return Problem("prompts.image_column", message, f"prompts.image_column={guess}")
 
 
 def _have_pictures(config: Config, traits: Traits) -> bool | None:
@@ -208,16 +223,18 @@ def _have_pictures(config: Config, traits: Traits) -> bool | None:
 
 def require_readable_pictures(config: Config, traits: Traits) -> Iterator[Problem]:
     """Each line of a prompt file has a picture, which can be read and has the model's shape."""
-    column = config["prompts"].get("image_column")
-    if not traits["model"].get("pictures") or column is None:
+    column, reads = config["prompts"].get("image_column"), traits["model"].get("reads_pictures")
+    if not (traits["model"].get("pictures") or reads) or column is None:
         return
-    size = height_and_width(config["model"]["size"])
+    size = None if reads else height_and_width(config["model"]["size"])
     for name in traits["prompts"].get("prompt_files", ()):
         value = config["prompts"].get(name)
         if not isinstance(value, str):
             continue
         path = Path(value).expanduser()
         for number, row in enumerate(prompt_head(config["prompts"], name).rows, start=1):
+            if reads and row.get(column) is None:  # a text alone
+                continue
             if problem := _row_problem(row, column, path, size):
                 message, fix = problem
                 yield Problem(f"prompts.{name}", f"{value}, prompt {number}: {message}", fix)
@@ -225,7 +242,7 @@ def require_readable_pictures(config: Config, traits: Traits) -> Iterator[Proble
 
 
 def _row_problem(
-    row: Mapping[str, Any], column: str, path: Path, size: tuple[int, int]
+    row: Mapping[str, Any], column: str, path: Path, size: tuple[int, int] | None
 ) -> tuple[str, str] | None:
     """What is wrong with the picture of a row, and what to type, if anything."""
     if row.get(column) is None:

@@ -29,6 +29,8 @@ NETWORKS = ("transformer", "unet")
 LANGUAGE_MODEL = "language model"
 LLAMA_LIKE = {"llama", "mistral", "qwen2", "smollm3", "olmo2"}
 """Architectures whose layers are Llama's."""
+WITHIN = {"qwen2_5_vl", "qwen2_5_vl_text"}
+"""Architectures whose language models have such layers, in a network of several parts."""
 BLOCKS = (
     *("num_layers", "num_single_layers", "n_layers", "n_refiner_layers"),
     *("num_hidden_layers", "n_layer"),
@@ -221,13 +223,14 @@ def _folder_parts(folder: Path) -> Mapping[str, Part]:
 
 
 def _language_part(config: Mapping[str, Any], parameters: int) -> Part:
-    return Part(parameters, config, architecture(config))
+    own = {**config, **config.get("text_config", {})}  # of a network of several parts
+    return Part(parameters, own, architecture(own))
 
 
 def architecture(config: Mapping[str, Any]) -> str:
     """The name by which rows of activations have a language model's architecture."""
     kind = str(config.get("model_type", ""))
-    return "llama" if kind in LLAMA_LIKE else kind
+    return "llama" if kind in LLAMA_LIKE | WITHIN else kind
 
 
 def language_model(path: object) -> Part | None:

@@ -9,11 +9,14 @@ from transformers import DynamicCache, PretrainedConfig
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from rlfactory.model.lm.generate import positions_of
 from rlfactory.model.lm.shared_prompts import Shared, shared_prompts
 from rlfactory.rollout import Tokens
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.pytree import to_device
+
+Positions = Callable[[Tensor, Tensor], Tensor]
+"""Positions `[B, L, ...]`, given prompts `[B, P]` and the mask `[B, L]` of these and what follows.
+"""
 
 
 def attention_mask(mask: Tensor, queries: int, *, by_layers: bool) -> Tensor:
@@ -49,18 +52,22 @@ def masks_by_layers(config: PretrainedConfig) -> bool:
 
 def hidden_states(
     network: Any,
-    ids: Tensor,
+    ids: Tensor | None,
     mask: Tensor | None = None,
     positions: Tensor | None = None,
     cache: DynamicCache | None = None,
+    *,
+    embedded: Tensor | None = None,
 ) -> Tensor:
     """Final states `[B, L, d]` after each of the tokens `ids` `[B, L]`.
 
     Args:
         cache: keys and values of the tokens before, which is extended.
+        embedded: in the place of `ids`, what they are embedded to, `[B, L, d]`.
     """
+    given = {"input_ids": ids} if embedded is None else {"inputs_embeds": embedded}
     states: Tensor = network.base_model(
-        input_ids=ids,
+        **given,
         attention_mask=mask,
         position_ids=positions,
         past_key_values=cache,
@@ -74,6 +81,7 @@ def response_states(
     tokens: Tokens,
     config: PretrainedConfig,
     *,
+    positions: Positions,
     by_layers: bool,
     shares_prompts: bool,
 ) -> Tensor:
@@ -82,6 +90,7 @@ def response_states(
     Args:
         network: called with ids, mask, positions and perhaps a cache.
         config: the network's.
+        positions: of prompts and what follows them.
         by_layers: see `masks_by_layers`.
         shares_prompts: whether equal prompts are read once, where that saves enough.
     """
@@ -90,16 +99,17 @@ def response_states(
         shared = shared_prompts(tokens.prompt_keys, width, length)
         if shared is not None:
             return _states_after_shared(
-                network, tokens, shared, DynamicCache(config=config), by_layers
+                network, tokens, shared, DynamicCache(config=config), by_layers, positions
             )
     # no token follows the last one, so it is not read
     ids = torch.cat([tokens.prompt, tokens.response[:, :-1]], dim=1)
     mask = torch.cat([tokens.prompt_mask, tokens.mask[:, :-1]], dim=1)
-    return network(ids, *_left_padding(tokens, mask, by_layers))[:, width - 1 :]
+    padding = _left_padding(tokens, tokens.prompt, mask, by_layers, positions)
+    return network(ids, *padding)[:, width - 1 :]
 
 
 def _left_padding(
-    tokens: Tokens, mask: Tensor, by_layers: bool
+    tokens: Tokens, prompt: Tensor, mask: Tensor, by_layers: bool, positions: Positions
 ) -> tuple[Tensor | None, Tensor | None]:
     """The attention mask and positions of whole rows of which `mask` marks real tokens.
 
@@ -108,7 +118,7 @@ def _left_padding(
     """
     if not tokens.prompts_are_padded:
         return None, None
-    return attention_mask(mask, mask.shape[1], by_layers=by_layers), positions_of(mask)
+    return attention_mask(mask, mask.shape[1], by_layers=by_layers), positions(prompt, mask)
 
 
 def _states_after_shared(
@@ -117,6 +127,7 @@ def _states_after_shared(
     shared: Shared,
     cache: DynamicCache,
     by_layers: bool,
+    positions: Positions,
 ) -> Tensor:
     """The same, by a pass over distinct prompts and one over responses, which continues it.
 
@@ -124,16 +135,16 @@ def _states_after_shared(
     """
     first, number = (to_device(rows, tokens.prompt.device) for rows in shared)
     prompt, width = tokens.prompt[first], tokens.prompt.shape[1]
-    padding = _left_padding(tokens, tokens.prompt_mask[first], by_layers)
+    padding = _left_padding(tokens, prompt, tokens.prompt_mask[first], by_layers, positions)
     before = network(prompt, *padding, cache)[:, -1:][number]
     if tokens.mask.shape[1] == 1:
         return before
     # by indexing, whose backward pass adds up in one order also on CUDA
     cache.batch_select_indices(number)
     mask = torch.cat([tokens.prompt_mask, tokens.mask[:, :-1]], dim=1)
-    ids, positions = tokens.response[:, :-1], positions_of(mask)[:, width:]
+    ids, behind = tokens.response[:, :-1], positions(tokens.prompt, mask)[:, width:]
     attention = attention_mask(mask, ids.shape[1], by_layers=by_layers)
-    return torch.cat([before, network(ids, attention, positions, cache)], dim=1)
+    return torch.cat([before, network(ids, attention, behind, cache)], dim=1)
 
 
 class RecomputedLayers:

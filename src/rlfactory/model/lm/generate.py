@@ -39,6 +39,7 @@ def decode(
     pad: int,
     stop_texts: StopTexts | None = None,
     critic: Callable[[Tensor], Tensor] = lambda states: states,
+    positions: Callable[[Tensor], Tensor] | None = None,
 ) -> Tokens:
     """Sample responses to prompts; log-probabilities and values come from the same passes.
 
@@ -50,6 +51,8 @@ def decode(
         stop: ids of the tokens that end a response. A finished row is padded with `pad`.
         stop_texts: texts that end one too; the host then waits for each token.
         critic: values `[n, B]` of n tokens each, from what `read` returned of them, stacked.
+        positions: those of all tokens `[B, P + G, ...]`, of which a mask is given; None: one after
+            another.
     """
     width, most = prompt.shape[1], uniform.shape[1]
     drawn = _Responses(prompt, uniform, pad, critic)
@@ -57,10 +60,10 @@ def decode(
     # of the rows in the batch
     ids, noise = prompt, uniform
     attention = torch.cat([prompt_mask, torch.ones_like(drawn.mask)], dim=1)
-    positions = positions_of(attention)
+    places = (positions or positions_of)(attention)
     for t in range(most):
         columns = slice(width + t - ids.shape[1], width + t)
-        logits, state = read(ids, attention[:, : width + t], positions[:, columns])
+        logits, state = read(ids, attention[:, : width + t], places[:, columns])
         step = dynamics.step(logits, noise=noise[:, t])
         drawn.write(t, step, state)
         ids = step.next[:, None]
@@ -78,8 +81,8 @@ def decode(
         if len(running) <= SHRINK_AT * len(ids):
             drawn.keep(running, t + 1)
             keep(running)
-            ids, attention, noise, positions = (
-                tensor[running] for tensor in (ids, attention, noise, positions)
+            ids, attention, noise, places = (
+                tensor[running] for tensor in (ids, attention, noise, places)
             )
     return drawn.finished(prompt, prompt_mask, t + 1)
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from torch import nn
 from transformers import (
     AutoConfig,
-    AutoModelForCausalLM,
     AutoTokenizer,
     GenerationConfig,
     PreTrainedModel,
@@ -46,12 +46,16 @@ MERGED = (
 
 
 def load_language_model(
-    path: str, dtype: torch.dtype = torch.float32, device: torch.device | None = None
+    path: str,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | None = None,
+    auto_class: str = "AutoModelForCausalLM",
 ) -> tuple[PreTrainedModel, Any]:
     """The network without dropout, its weights in `dtype`, and its tokenizer, which pads on the
     left.
 
-    The network is on `device` (None: the CPU), or where `network_on` says.
+    The network is on `device` (None: the CPU), or where `network_on` says; `auto_class` of
+    transformers loads it.
 
     Raises:
         ModelError: there is no such model, it has no cache, its tokenizer has no end-of-text token,
@@ -73,7 +77,7 @@ def load_language_model(
         with explained(path, "a language model") as locate, no_bars():
             location, options = _place(path, locate)
             tokenizer = AutoTokenizer.from_pretrained(location, padding_side="left", **options)
-            network = _load_network(location, dtype, target, options)
+            network = _load_network(location, dtype, target, options, auto_class)
     if "past_key_values" not in signature(network.base_model.forward).parameters:
         raise ModelError(
             f"model.path={path}: {type(network).__name__} draws on no cache of transformers' (its"
@@ -148,14 +152,19 @@ def _place(path: str, locate: Callable[[str], str]) -> tuple[str, dict[str, Any]
 
 
 def _load_network(
-    location: str, dtype: torch.dtype, device: torch.device, options: Mapping[str, Any]
+    location: str,
+    dtype: torch.dtype,
+    device: torch.device,
+    options: Mapping[str, Any],
+    auto_class: str,
 ) -> PreTrainedModel:
     network: PreTrainedModel
+    loader = getattr(transformers, auto_class)
     if (Path(location) / GENERATION_CONFIG_NAME).is_file():
         # transformers leaves one out that it can't read, and with it the ends of texts
         GenerationConfig.from_pretrained(location)
     if device.type != "meta":
-        network, info = AutoModelForCausalLM.from_pretrained(
+        network, info = loader.from_pretrained(
             location,
             dtype=dtype,
             variant=part_variant(Path(location)),
@@ -168,7 +177,7 @@ def _load_network(
             )
         return (_dequantised(network) if "gguf_file" in options else network).to(device)
     with device:
-        network = AutoModelForCausalLM.from_config(
+        network = loader.from_config(
             AutoConfig.from_pretrained(location, **options), dtype=dtype, **NO_CODE
         )
     # it has a file of its own, which names the tokens that end a text

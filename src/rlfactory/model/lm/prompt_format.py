@@ -17,6 +17,7 @@ from rlfactory.prompts.ops.chat import (
     thoughts_and_text,
     transcript,
 )
+from rlfactory.prompts.ops.pictured import PicturedText
 from rlfactory.utils.errors import ModelError
 
 TextRole = Literal["none", "user", "auto"]
@@ -50,7 +51,12 @@ class PromptFormat:
 
     Raises:
         ModelError: the template can't be read.
+
+    Attributes:
+        picture: what stands before the text of a prompt for its picture.
     """
+
+    picture = ""
 
     def __init__(
         self,
@@ -87,7 +93,7 @@ class PromptFormat:
         if not self.begin and "" in texts:
             raise ModelError("a prompt is empty; say more, or set model.begin_with_end=true")
         if texts:
-            ids = self.tokenizer([self.begin + text for text in texts]).input_ids
+            ids = self.tokenizer([self.begin + self._text(text) for text in texts]).input_ids
             known.update(zip(texts, ids, strict=True))
         written = [self._written(m, getattr(p, "tools", ())) for p, m in conversations.items()]
         known.update(zip(conversations, self._ids(written), strict=True))
@@ -137,7 +143,7 @@ class PromptFormat:
         """A prompt as it is given, the completion as it follows it, and the token that ends it."""
         messages, tools = self.messages(prompt), getattr(prompt, "tools", ())
         if messages is None:
-            return self.begin + prompt, str(text), int(self.tokenizer.eos_token_id)
+            return self.begin + self._text(prompt), str(text), int(self.tokenizer.eos_token_id)
         start = self._written(messages, tools)
         answer = dict(getattr(text, "message", {"role": "assistant", "content": str(text)}))
         thoughts, said = thoughts_and_text(answer)
@@ -180,13 +186,16 @@ class PromptFormat:
         """The messages that a prompt is given as; None: it is given as it is."""
         if isinstance(prompt, ChatText):
             messages: list[Message] = [*prompt.messages]
-        elif self.text_role == "user" and prompt:
-            messages = [{"role": "user", "content": str(prompt)}]
+        elif self.text_role == "user" and (content := self._text(prompt)):
+            messages = [{"role": "user", "content": content}]
         else:
             return None
         if self.system_prompt is not None and messages[0]["role"] not in ("system", "developer"):
             messages.insert(0, {"role": "system", "content": self.system_prompt})
         return messages
+
+    def _text(self, prompt: str) -> str:
+        return f"{self.picture if isinstance(prompt, PicturedText) else ''}{prompt!s}"
 
     def messages_of_transcript(self, prompt: str) -> list[Message] | None:
         """An example of a run's messages, given a prompt as its records have it, a transcript where

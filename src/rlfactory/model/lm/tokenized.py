@@ -115,6 +115,11 @@ class TokenizedModel(TextModel):
     def _prompt_ids(self, prompts: Sequence[str]) -> list[list[int]]:
         ids = self.prompts.prompt_ids(prompts)
         require_rows(self.tokenizer, ids, self.rows)
+        return self.with_pictures(prompts, ids)
+
+    def with_pictures(self, prompts: Sequence[str], ids: list[list[int]]) -> list[list[int]]:
+        """Token ids of prompts with those of their pictures; of texts they are as they were."""
+        del prompts
         return ids
 
     def _fitting(self, ids: list[int]) -> list[int]:
@@ -130,7 +135,8 @@ class TokenizedModel(TextModel):
         given = self.prompts.prompt_ids(prompts)
         rows = self.prompts.completion_ids(prompts, texts, given)
         require_rows(self.tokenizer, rows, self.rows)
-        room = [self.context - len(self._fitting(ids)) for ids in given]
+        shown = self.with_pictures(prompts, given)
+        room = [self.context - len(self._fitting(ids)) for ids in shown]
         limits = room if length is None else [min(length, own) for own in room]
         return padded_completions(rows, limits, self.tokenizer.pad_token_id)
 

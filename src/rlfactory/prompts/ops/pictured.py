@@ -9,6 +9,7 @@ from typing import Any
 
 from PIL import Image
 
+from rlfactory.prompts.ops.chat import ChatText
 from rlfactory.utils.errors import UserError
 
 Source = str | bytes
@@ -87,6 +88,8 @@ def pictured(text: str, picture: object, folder: Path | None = None) -> Pictured
     """A text with a picture: a path (relative to `folder`), a file's content, a Pillow image, or a
     row of a column of images of `datasets`. ValueError where it is none of these, or can't be read.
     """
+    if isinstance(text, ChatText):
+        raise ValueError("a picture goes with a text, and the prompt is a list of messages")
     made = PicturedText(text, _source(picture, folder or Path()))
     if problem := picture_problem(made.source):
         raise ValueError(problem)

@@ -194,6 +194,7 @@ def _snippet(info: ExportInfo, model: Any, source: Source) -> Snippet:
     if info.media == "texts":
         begins, messages = model.begin_with_end, model.prompts.messages_of_transcript(prompt)
         options: dict[str, Any] = {"begins_with_end": begins, "messages": messages}
+        options["auto_class"] = model.auto_class
         drawn = _generation(info, model)
         return text_snippet(config, source, prompt=prompt, generation=drawn, **options)
     evaluation = config["evaluation"]

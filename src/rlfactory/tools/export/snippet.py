@@ -164,22 +164,25 @@ def text_snippet(
     begins_with_end: bool,
     generation: Mapping[str, Any],
     messages: Sequence[Message] | None = None,
+    auto_class: str = "AutoModelForCausalLM",
 ) -> Snippet:
     """Code that samples a text as the run does; with `messages`, an answer to them.
+
+    `auto_class` of transformers loads the model.
 
     `generation` are options that take the place of all of the model's own: none of them is left in
     force, whichever there are.
     """
     dynamics = config["dynamics"]
     begin = "tokenizer.eos_token + " if begins_with_end else ""
-    head = ["from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig"]
-    loads = [f"model = AutoModelForCausalLM.from_pretrained({source.path!r})"]
+    head = [f"from transformers import {auto_class}, AutoTokenizer, GenerationConfig"]
+    loads = [f"model = {auto_class}.from_pretrained({source.path!r})"]
     if source.base:
         head = ["import torch", "from peft import PeftModel", *head, *source.imports]
         # the base may be saved in half precision, and the run loaded it in float32
         dtype = "dtype=torch.float32"
         loads = [
-            f"base = AutoModelForCausalLM.from_pretrained({source.base}, {dtype})",
+            f"base = {auto_class}.from_pretrained({source.base}, {dtype})",
             f"model = PeftModel.from_pretrained(base, {source.path!r})",
         ]
     options, typed = dict(generation), dynamics.get("stop") or ()

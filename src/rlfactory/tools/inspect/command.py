@@ -196,7 +196,7 @@ def _inspect(
     folder: RunFolder, components: Components, prompts: Sequence[Prompt], weights: str, seed: int
 ) -> None:
     model = components.model
-    if not isinstance(model, CausalLM):
+    if not isinstance(model, CausalLM) or model.reads_pictures:
         raise InspectionError(f"{type(model).__name__} can't be inspected, only model=gpt2 can")
     result = survey(
         model, components.sampler.of_policy, components.reward, prompts, weights=weights, seed=seed

@@ -22,8 +22,8 @@ GIVE_PICTURES = (
     " rlfactory sample, --image FILE beside each --prompt"
 )
 LEAVE_PICTURES = (
-    "this model takes none: type model=flux_kontext, or prompts.image_column=null to leave"
-    " pictures out"
+    "this model takes none: type model=flux_kontext, of a language model model=qwen25_vl, or"
+    " prompts.image_column=null to leave pictures out"
 )
 
 
@@ -71,9 +71,12 @@ def check_prompts(
 
 def check_pictures(model: Config, texts: Sequence[str]) -> None:
     """Raise PromptError unless each text has a picture of the model's shape exactly if the model
-    edits pictures.
+    edits pictures. A language model that reads pictures takes any, and texts alone.
     """
-    edits = getattr(locate(model["_target_"], "model"), "pictures", False)
+    kind = locate(model["_target_"], "model")
+    if getattr(kind, "reads_pictures", False):
+        return
+    edits = getattr(kind, "pictures", False)
     if problem := mismatch(texts, edits):
         raise PromptError(f"{problem}; {GIVE_PICTURES if edits else LEAVE_PICTURES}")
     size = height_and_width(model["size"]) if edits else (0, 0)
