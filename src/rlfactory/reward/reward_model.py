@@ -70,7 +70,8 @@ class RewardModel(ClassifierReward):
         """The text that is scored of a sample."""
         is_whole = self.judge == "text"
         if is_whole and self.form.has_template and self.form.messages(prompt) is not None:
-            last = "end" if ended else "text"
-            return self.form.answered(prompt, completion, last if self.with_end else "all")
+            if not self.with_end:
+                return self.form.answered(prompt, completion, "all")
+            return self.form.answered(prompt, completion, "end" if ended else "text")
         end = self.tokenizer.eos_token if self.with_end and ended else ""
         return self.prefix + (before_answer(prompt) if is_whole else "") + completion + end
