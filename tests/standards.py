@@ -25,7 +25,7 @@ from rlfactory.config.overrides import compose
 from rlfactory.report import results
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.metrics import read
-from rlfactory.tools.verify import CLOCKS
+from rlfactory.tools.bit_differences import CLOCKS
 from rlfactory.train.components import Components
 from rlfactory.train.listeners import Listener, Summary
 

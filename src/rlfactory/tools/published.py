@@ -17,7 +17,7 @@ from rlfactory.run.checkpoint.find import WEIGHTS_FILE, all_checkpoints, checkpo
 from rlfactory.run.environment import differing
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.metrics import Record, read
-from rlfactory.tools.verify import CLOCKS
+from rlfactory.tools.bit_differences import CLOCKS
 from rlfactory.utils.console import print_error
 from rlfactory.utils.data_files import read_json
 
