@@ -95,10 +95,8 @@ def test_the_suggestions_for_generated_commands_work(
 
 
 def test_a_key_of_other_algorithms_names_them() -> None:
-    for key in ("algo.clip_rnage", "algo.clip_range"):
-        (problem,) = problems_of(["check", f"{key}=1"])
-        assert "clip_range is a key of algo=awm, branch_grpo, cispo, cppo, dapo," in problem.message
-        assert ("Did you mean" in problem.message) == (key == "algo.clip_rnage")
+    (problem,) = problems_of(["check", "algo.clip_range=1"])
+    assert "clip_range is a key of algo=awm, branch_grpo, cispo, cppo, dapo," in problem.message
 
 
 @pytest.mark.parametrize(
