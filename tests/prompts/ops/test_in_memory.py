@@ -36,16 +36,25 @@ def test_options_settings_and_sources_stay(given: object) -> None:
             ["one", " "],
             "prompts: row 1: `prompt` is empty, ' ': a prompt must be a text; fill it in$",
         ),
-        (
-            [{"question": "one"}],
-            "its keys are question.*rename_column",
-        ),
+        ([{"question": "one"}], "its keys are question$"),
         ([3], "row 0 is 3; it must be"),
     ],
 )
 def test_rows_without_a_text_are_an_error(rows: list[object], message: str) -> None:
     with pytest.raises(PromptError, match=message):
         with_prompts({"prompts": rows})
+
+
+def test_the_renaming_of_a_column_works_when_typed() -> None:
+    import pandas as pd
+
+    frame = pd.DataFrame({"question": ["one"]})
+    for data in (frame, Dataset.from_pandas(frame)):
+        with pytest.raises(PromptError, match="its keys are question; type data") as caught:
+            with_prompts({"prompts": data})
+        typed = str(caught.value).rpartition("type ")[2].replace("...", "question")
+        renamed = eval(typed, {"data": data})
+        assert with_prompts({"prompts": renamed})["prompts"].texts() == ["one"]
 
 
 def test_other_containers() -> None:

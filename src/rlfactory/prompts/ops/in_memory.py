@@ -91,12 +91,18 @@ def read_rows(rows: Iterable[Row], column: str, name: str) -> list[Prompt]:
         prompts = [reader.read(f"{name}: row {n}", row) for n, row in enumerate(_rows(rows, name))]
     except PromptError as error:
         text = re.split(", or leave such rows|; prompts.image_column", str(error))[0]  # for files
-        rename = "; in a data set: data.rename_column('...', 'prompt')" if "has no" in text else ""
-        raise PromptError(text + rename) from error
+        raise PromptError(text + (_renaming(rows) if "has no" in text else "")) from error
     if not prompts:
         without = ", or leave it out" if name == "eval_prompts" else ""
         raise PromptError(f"{name}: is empty; hand over at least one{without}")
     return prompts
+
+
+def _renaming(rows: object) -> str:
+    """How the column of prompts gets its name in a data set or a pandas frame."""
+    if hasattr(rows, "rename_column"):
+        return "; type data.rename_column('...', 'prompt')"
+    return "; type data.rename(columns={'...': 'prompt'})" if hasattr(rows, "iloc") else ""
 
 
 def _rows(rows: Any, name: str) -> Iterator[Mapping[str, Any]]:
