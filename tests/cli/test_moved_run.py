@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlfactory.cli import app
+from rlfactory.cli import app, run_commands
 from rlfactory.run.folder import RunFolder
 
 REWARD = """
@@ -101,6 +101,26 @@ def test_prompts_of_a_file_and_greedy_texts(tmp_path: Path, capsys: Any) -> None
         texts.append(json.loads((out / "samples.json").read_text())["samples"])
     assert [row["prompt"] for row in texts[0]] == ["one", "two"]
     assert texts[0] == texts[1], "the most likely tokens, whatever the seed"
+
+
+def test_prompts_of_a_file_are_in_the_column_of_the_run(
+    moved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = run_commands.require_run(moved / "whole")
+    config = {**known, "prompts": {**known["prompts"], "column": "Question"}}
+    drawn: list[Any] = []
+
+    def sample(run: Path, prompts: list[str], *_: Any) -> int:
+        drawn.append(prompts)
+        return 0
+
+    monkeypatch.setattr(run_commands, "require_run", lambda run: config)
+    monkeypatch.setattr("rlfactory.tools.sample.sample", sample)
+    for text in ("Question,answer\none,1\ntwo,2\n", "prompt\none\ntwo\n"):
+        (tmp_path / "asked.csv").write_text(text)
+        words = ["sample", "whole", "model.path=model", "--prompts", str(tmp_path / "asked.csv")]
+        app.dispatch(words)
+    assert drawn == [["one", "two"]] * 2
 
 
 def test_it_is_evaluated_greedily(moved: Path) -> None:

@@ -36,7 +36,10 @@ def sample(words: Sequence[str]) -> int:
         flags = [(key, _sample_flag(key), value) for key, _, value in typed]
         raise PlanError(Problem(k, f"is a flag here, {f} {v}", "", (f, v)) for k, f, v in flags)
     moved = relocations(a.run, a.overrides, config)
-    prompts = _with_pictures(a.prompt, a.image) if a.prompt else _texts_of(a.prompts)
+    if a.prompt:
+        prompts = _with_pictures(a.prompt, a.image)
+    else:
+        prompts = _texts_of(a.prompts.expanduser(), config["prompts"].get("column", "prompt"))
     silence_notices()
     from rlfactory.tools.sample import SamplingOptions
     from rlfactory.tools.sample import sample as run_sample
@@ -86,12 +89,16 @@ def _with_pictures(prompts: Sequence[str], paths: Sequence[Path] | None) -> Sequ
         raise PlanError([Problem("--image", str(error))]) from error
 
 
-def _texts_of(file: Path) -> list[str]:
+def _texts_of(file: Path, column: str) -> Sequence[str]:
+    """The prompts of a file, under the run's `column` if it has that."""
     from rlfactory.prompts.base import PromptError
     from rlfactory.prompts.file import read_prompts
+    from rlfactory.prompts.ops.data_rows import data_rows
 
     try:
-        return [prompt.text for prompt in read_prompts(file.expanduser())]
+        has_it = any(column in row for _, row in data_rows(file))
+        found = read_prompts(file, column=column if has_it else "prompt")
+        return [prompt.text for prompt in found]
     except PromptError as error:
         raise PlanError([Problem("--prompts", str(error))]) from error
 
