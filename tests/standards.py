@@ -68,7 +68,7 @@ OWN: Mapping[str, tuple[str, ...]] = {
     ),
 }
 """What an algorithm needs beside the words of its kind."""
-SHIPPED = {"sd14": "tiny_sd", "sd15": "tiny_sd", "sd35": "tiny_sd3", "flux": "tiny_flux"}
+SHIPPED = {"sd14": "tiny_sd", "sd15": "tiny_sd", "sd35": "tiny_sd3"}
 """The small model that ships of an experiment's family; tiny_pipelines.py has the others."""
 SMALL = (
     *("precision=fp32", "latent_storage=float32", "iterations=2", "seed=0", "max_minutes=null"),

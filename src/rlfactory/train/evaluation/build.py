@@ -22,8 +22,8 @@ GIVE_PICTURES = (
     " rlfactory sample, --image FILE beside each --prompt"
 )
 LEAVE_PICTURES = (
-    "this model takes none: type model=flux_kontext, of a language model model=qwen25_vl, or"
-    " prompts.image_column=null to leave pictures out"
+    "this model takes none: type model=flux_kontext, or prompts.image_column=null to leave"
+    " pictures out; of language models model=qwen25_vl reads them"
 )
 
 
