@@ -950,20 +950,19 @@ def lumina2_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "pipe"
 
 
+T5: Mapping[str, Any] = {
+    **{"d_model": WIDTH, "d_kv": 8, "d_ff": WIDTH},
+    **{"num_layers": 1, "num_heads": 2, "initializer_factor": 2.0},
+}
+"""Sizes of a T5 or UMT5 encoder."""
+
+
 def ltx_pipeline(folder: Path, **decoder: Any) -> Path:
     """An `LTXPipeline`, whose autoencoder has a factor of 4 in space and of 2 in time."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         tokenizer = chat_tokenizer()
-        encoder = T5Config(
-            vocab_size=len(tokenizer),
-            d_model=WIDTH,
-            d_kv=8,
-            d_ff=WIDTH,
-            num_layers=1,
-            num_heads=2,
-            initializer_factor=2.0,
-        )
+        encoder = T5Config(vocab_size=len(tokenizer), **T5)
         transformer = LTXVideoTransformer3DModel(
             in_channels=4,
             out_channels=4,
@@ -1045,15 +1044,7 @@ def wan_pipeline(folder: Path, kind: type = WanPipeline, **parts: Any) -> Path:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         tokenizer = chat_tokenizer()
-        encoder = UMT5Config(
-            vocab_size=len(tokenizer),
-            d_model=WIDTH,
-            d_kv=8,
-            d_ff=WIDTH,
-            num_layers=1,
-            num_heads=2,
-            initializer_factor=2.0,
-        )
+        encoder = UMT5Config(vocab_size=len(tokenizer), **T5)
         made = {name: part() if isinstance(part, partial) else part for name, part in parts.items()}
         pipe = kind(
             scheduler=UniPCMultistepScheduler(

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from rlfactory.model.lm.prompt_format import PromptFormat, TextRole
 from rlfactory.model.lm.score_format import ScoreFormat
-from rlfactory.prompts.ops.chat import before_answer
-from rlfactory.reward.backbones.classifier import ClassifierReward
+from rlfactory.reward.backbones.classifier import ClassifierReward, scored_texts
 from rlfactory.reward.base import RewardError, Samples, require_texts
 
 
@@ -60,18 +59,17 @@ class RewardModel(ClassifierReward):
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]`, unbounded; NaN for an empty text."""
-        texts = require_texts(samples)
+        texts, plain = require_texts(samples), scored_texts(samples, self.judge, self.prefix)
         ended = [True] * len(texts) if samples.ended is None else samples.ended.tolist()
-        rows = zip(samples.prompts, texts, ended, strict=True)
+        rows = zip(samples.prompts, texts, plain, ended, strict=True)
         scored = [self._scored(*row) for row in rows]
         return {"reward_model": self.logits(scored)[:, 0].float() - self.mean}
 
-    def _scored(self, prompt: str, completion: str, ended: bool) -> str:
-        """The text that is scored of a sample."""
-        is_whole = self.judge == "text"
-        if is_whole and self.form.has_template and self.form.messages(prompt) is not None:
+    def _scored(self, prompt: str, completion: str, plain: str, ended: bool) -> str:
+        """The text that is scored of a sample: by the template, or `plain`."""
+        has_template = self.judge == "text" and self.form.has_template
+        if has_template and self.form.messages(prompt) is not None:
             if not self.with_end:
                 return self.form.answered(prompt, completion, "all")
             return self.form.answered(prompt, completion, "end" if ended else "text")
-        end = self.tokenizer.eos_token if self.with_end and ended else ""
-        return self.prefix + (before_answer(prompt) if is_whole else "") + completion + end
+        return plain + (self.tokenizer.eos_token if self.with_end and ended else "")

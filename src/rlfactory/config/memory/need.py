@@ -278,8 +278,7 @@ def _longest_prompt(config: Config, traits: Traits) -> int:
     """About how many tokens the longest prompt has, at most `model.max_prompt_length`."""
     found, rows = trait(config["prompts"], "longest_tokens"), known_rows(config, traits)
     if found is None and rows is not None:
-        column = config["prompts"].get("column", "prompt")
-        letters = max((len(str(row.get(column) or "")) for _, row in rows.placed), default=0)
+        letters = max((len(str(text)) for text in rows.texts), default=0)
         found = letters // LETTERS + 1 + TEMPLATE_TOKENS
     found = int(found or OTHER_PROMPT_TOKENS)
     return min(found, config["model"].get("max_prompt_length") or found)
