@@ -30,7 +30,13 @@ from rlfactory.model.pipelines.adapter_files import (
     in_files,
     read_adapters,
 )
-from rlfactory.model.pipelines.families import BY_PIPELINE, FAMILIES, NO_FAMILY, family_of
+from rlfactory.model.pipelines.families import (
+    BY_PIPELINE,
+    BY_TARGET,
+    FAMILIES,
+    NO_FAMILY,
+    family_of,
+)
 from rlfactory.model.pipelines.local_models import (
     LANGUAGE_OPTION,
     MODEL_INDEX,
@@ -138,7 +144,9 @@ def of_class(path: str, folder: Path | None) -> str | None:
     kind = read_json(folder / MODEL_INDEX).get("model_type") if folder else None
     for name, file in options("model").items():
         target = re.search(r"^  _target_: (\S+)", file.read_text("utf-8"), re.MULTILINE)
-        node = {"_target_": target[1]} if target else {}
+        if target is None or target[1] in BY_TARGET:  # an image model, which has an index
+            continue
+        node = {"_target_": target[1]}
         is_named = folder is None and any(i in path.lower() for i in trait(node, "ids", ()))
         if is_named or (kind and kind in trait(node, "model_types", ())):
             return name
