@@ -116,8 +116,10 @@ def machine() -> str:
     if torch.cuda.is_available():
         return f"{torch.cuda.get_device_name()}, {version}"
     path = Path("/proc/cpuinfo")
-    found = re.search(r"vendor_id\s*: (\S+)", path.read_text()) if path.exists() else None
-    maker = found[1] if found else platform.machine()
+    text = path.read_text() if path.exists() else ""
+    # the libraries choose their kernels by the processor's model, not by its instructions alone
+    named = re.findall(r"^(?:vendor_id|cpu family|model)\s*: (\S+)", text, re.MULTILINE)[:3]
+    maker = " ".join(named) or platform.machine()
     return f"{maker} {torch.backends.cpu.get_cpu_capability()}, {version}"
 
 

@@ -198,7 +198,7 @@ def sd_folder(recipe: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> P
     folder = tmp_path_factory.mktemp("tiny_sd")
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        tokenizer = recipe.clip_tokenizer(folder)
+        tokenizer = recipe.clip_tokenizer()
         unet = UNet2DConditionModel(
             sample_size=8,
             down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
@@ -237,7 +237,7 @@ def sdxl_folder(recipe: ModuleType, tmp_path_factory: pytest.TempPathFactory) ->
     folder = tmp_path_factory.mktemp("tiny_sdxl")
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        tokenizer = recipe.clip_tokenizer(folder)
+        tokenizer = recipe.clip_tokenizer()
         config = clip_encoder(tokenizer).config
         config.projection_dim = WIDTH
         unet = UNet2DConditionModel(
@@ -283,7 +283,7 @@ def flux_folders(recipe: ModuleType, tmp_path_factory: pytest.TempPathFactory) -
     a `FluxKontextPipeline` as dev.
     """
     folder = tmp_path_factory.mktemp("tiny_flux")
-    clip, t5 = recipe.clip_tokenizer(folder), recipe.t5_tokenizer()
+    clip, t5 = recipe.clip_tokenizer(), recipe.t5_tokenizer()
     for name, dev, kind in (
         ("dev", True, FluxPipeline),
         ("schnell", False, FluxPipeline),

@@ -42,7 +42,7 @@ def main() -> None:
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
     images, digits = (torch.cat(pair) for pair in zip(part(0), part(1), strict=True))
-    pipe = build_pipeline(args.work, args.seed, ["a", "an", *WORDS], WIDTH)
+    pipe = build_pipeline(args.seed, ["a", "an", *WORDS], WIDTH)
     pipe.vae = build_vae((16, 16, 32, 32), sample_size=SIZE)
     train_vae(pipe.vae, images, args.vae_steps, args.work, args.seed)
     captions = [f"{'an' if digit == 8 else 'a'} {WORDS[digit]}" for digit in digits]

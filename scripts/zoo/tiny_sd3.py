@@ -48,7 +48,6 @@ ABOUT = [
 
 
 def build_pipeline(
-    folder: Path,
     seed: int,
     words: Sequence[str] | None = None,
     width: int = WIDTH,
@@ -64,7 +63,7 @@ def build_pipeline(
     the latents'; the positions of neighbours differ by `sample_size / patch / 16`.
     """
     torch.manual_seed(seed)
-    clip, t5 = clip_tokenizer(folder, words), t5_tokenizer(words)
+    clip, t5 = clip_tokenizer(words), t5_tokenizer(words)
     transformer = SD3Transformer2DModel(
         sample_size=sample_size,
         patch_size=patch,
@@ -194,7 +193,7 @@ def main() -> None:
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
     images, captions = draw_scenes(args.scenes, args.seed)
-    pipe = build_pipeline(args.work, args.seed)
+    pipe = build_pipeline(args.seed)
     train_vae(pipe.vae, images, args.vae_steps, args.work, args.seed)
     data = captioned(pipe, images, captions, args.work)
     for leg in legs(pipe, args.muon, args.work, args.seed):

@@ -82,11 +82,11 @@ def draw_signs(count: int, seed: int) -> tuple[Tensor, list[str]]:
     return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), captions
 
 
-def untrained(folder: Path, seed: int) -> StableDiffusion3Pipeline:
+def untrained(seed: int) -> StableDiffusion3Pipeline:
     """The pipeline, which spells every word out, whatever its case."""
     letters = [*string.ascii_lowercase, '"']
     pipe = build_pipeline(
-        folder, seed, letters, width=96, text_width=64, patch=2, channels=8, sample_size=32
+        seed, letters, width=96, text_width=64, patch=2, channels=8, sample_size=32
     )
     pipe.tokenizer_3.backend_tokenizer.normalizer = Lowercase()
     pipe.vae = build_vae(
@@ -115,7 +115,7 @@ def main() -> None:
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
     images, captions = draw_signs(args.signs, args.seed)
-    pipe = untrained(args.work, args.seed)
+    pipe = untrained(args.seed)
     train_vae(pipe.vae, pieces(images), args.vae_steps, args.work, args.seed)
     data = captioned(pipe, images, captions, args.work)
     parts = flow_parts(pipe)

@@ -1,13 +1,9 @@
 """Tokenizers in which every word of the grammar is one token, and small text encoders for them."""
 
-import json
+from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
+from itertools import pairwise
 
-from tokenizers import Tokenizer
-from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import Whitespace
-from tokenizers.trainers import BpeTrainer
 from torch import Tensor
 from transformers import (
     CLIPTextConfig,
@@ -25,25 +21,34 @@ TEXT_LENGTH = 16
 WIDTH = 128  # of T5, and of the transformers of images
 
 
-def clip_tokenizer(folder: Path, words: Sequence[str] | None = None) -> CLIPTokenizer:
+def clip_tokenizer(words: Sequence[str] | None = None) -> CLIPTokenizer:
     """A CLIP tokenizer in which every word is one token; None: the words of the grammar.
 
-    Kept in `folder`: ids of equally frequent pairs differ from process to process, and a training
-    that goes on after a stop needs those that it began with.
+    Ids are those of byte pair encoding, ties in the order of the alphabet: the trainer of
+    `tokenizers` numbers equally frequent pairs differently in each process.
     """
-    words, kept = vocabulary() if words is None else words, folder / "clip_tokenizer.json"
-    if not kept.exists():
-        specials = ["<|startoftext|>", "<|endoftext|>"]
-        trained = Tokenizer(BPE(end_of_word_suffix="</w>"))
-        trained.pre_tokenizer = Whitespace()
-        trainer = BpeTrainer(vocab_size=4096, special_tokens=specials, end_of_word_suffix="</w>")
-        trained.train_from_iterator(words, trainer)
-        kept.write_text(trained.to_str(), encoding="utf-8")
-    model = json.loads(kept.read_text(encoding="utf-8"))["model"]
-    merges = [tuple(pair) for pair in model["merges"]]
-    tokenizer = CLIPTokenizer(vocab=model["vocab"], merges=merges, model_max_length=TEXT_LENGTH)
+    words = vocabulary() if words is None else words
+    parts = [[*word[:-1], f"{word[-1]}</w>"] for word in words]
+    alphabet, merges = sorted({part for word in parts for part in word}), []
+    while counts := Counter(pair for word in parts for pair in pairwise(word)):
+        merges.append(min(counts, key=lambda pair: (-counts[pair], pair)))
+        parts = [_merged(word, *merges[-1]) for word in parts]
+    tokens = ["<|startoftext|>", "<|endoftext|>", *alphabet, *(a + b for a, b in merges)]
+    vocab = {token: i for i, token in enumerate(dict.fromkeys(tokens))}
+    tokenizer = CLIPTokenizer(vocab=vocab, merges=merges, model_max_length=TEXT_LENGTH)
     assert all(len(tokenizer(word).input_ids) == 3 for word in words)
     return tokenizer
+
+
+def _merged(word: Sequence[str], first: str, second: str) -> list[str]:
+    """The parts of a word, each `first` that `second` follows joined to it."""
+    parts: list[str] = []
+    for part in word:
+        if part == second and parts and parts[-1] == first:
+            parts[-1] += part
+        else:
+            parts.append(part)
+    return parts
 
 
 def t5_tokenizer(words: Sequence[str] | None = None) -> T5TokenizerFast:
