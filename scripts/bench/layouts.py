@@ -133,35 +133,38 @@ def table(found: Mapping[str, Mapping[str, str]]) -> str:
 
 
 COSTS = {
-    "default run": (["iterations=3", "evaluation.prompts=4"], 48),
-    "PPO": (["model=tiny_gpt2", "iterations=3", "evaluation.prompts=4"], 128),
+    "default run": (["iterations=3", "evaluation.prompts=4"], 24),
+    "PPO": (["model=tiny_gpt2", "iterations=3", "evaluation.prompts=4"], 32),
 }
-"""What is trained, and its tile."""
+"""What is trained, and its tile: two processes have as many of these in each update."""
 
 
 def seconds(words: Sequence[str]) -> float:
     """The median time of an iteration after the first."""
     with TemporaryDirectory(prefix="rlfactory_layouts_") as place:
-        run(Path(place), [*words, "run_dir=run", "hardware=cpu", "evaluation.every=0"])
+        run(Path(place), [*words, "run_dir=run", "evaluation.every=0"])
         lines = (Path(place) / "run" / "metrics.jsonl").read_text().splitlines()
         found = [json.loads(line).get("time/iteration") for line in lines]
     return median([s for s in found if s is not None][1:])
 
 
 def costs(rounds: int) -> None:
-    """Print the ratio of times with a tile and without, with as many threads as there are cores."""
-    threads = [f"hardware.threads={os.cpu_count()}"]
+    """Print the ratios of times with a tile, by one process and by two, and without on one and two
+    threads.
+    """
     for name, (words, tile) in COSTS.items():
-        free, tiled = [], []
-        for _ in range(rounds):
-            free.append(seconds([*words, *threads]))
-            tiled.append(seconds([*words, f"hardware.tile={tile}"]))
-        each = [seconds([*words, "hardware.threads=1"]) for _ in range(rounds)]
-        ratios = [median(tiled) / median(side) for side in (free, each)]
-        print(
-            f"{name}: {ratios[0]:.2f} x a free layout on {os.cpu_count()} threads,"
-            f" {ratios[1]:.2f} x on one; load {os.getloadavg()[0]:.1f}"
-        )
+        sides = {
+            "free, 2 threads": ["hardware=cpu", "hardware.threads=2"],
+            "free, 1 thread": ["hardware=cpu", "hardware.threads=1"],
+            "a tile, 1 process": ["hardware=cpu", f"hardware.tile={tile}"],
+            "a tile, 2 processes": [*together(2)[:4], f"hardware.tile={tile}"],
+        }
+        found: dict[str, list[float]] = {side: [] for side in sides}
+        for side in [*sides] * rounds:
+            found[side].append(seconds([*words, *sides[side]]))
+        free = median(found["free, 2 threads"])
+        ratios = [f"{side} {median(times) / free:.2f}" for side, times in found.items()]
+        print(f"{name}: {', '.join(ratios)}; load {os.getloadavg()[0]:.1f}", flush=True)
 
 
 def main() -> int:
