@@ -2,6 +2,7 @@
 
     python scripts/bench/shared_prompts.py                        # minutes on one core
     python scripts/bench/shared_prompts.py --prompt 40 --new 16
+    python scripts/bench/shared_prompts.py --dtype bfloat16      # where the CPU multiplies it
 
 GRPO's loss and its gradient for a micro-batch of whole groups, with each prompt read once and with
 whole rows; and a rollout beside transformers' `generate`. A Llama of SmolLM2-135M's shape with
@@ -26,6 +27,7 @@ from rlfactory.algo.ppo import PPO
 from rlfactory.batch import TokenBatch
 from rlfactory.dynamics.token import Token
 from rlfactory.model.causal_lm import CausalLM
+from rlfactory.model.precision import Precision
 from rlfactory.rollout import Tokens
 from rlfactory.tools.fake_tensors import Counting
 
@@ -39,13 +41,20 @@ SMOLLM2_135M = {
 }
 
 
-def build(folder: Path) -> CausalLM:
+def build(folder: Path, dtype: str) -> CausalLM:
     """A model with random weights, saved and loaded as any other."""
     words = {END: 0} | {f"w{i}": i for i in range(1, SMOLLM2_135M["vocab_size"])}
     tokenizer = Tokenizer(WordLevel(words, unk_token=END))
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END).save_pretrained(folder)
     LlamaForCausalLM(LlamaConfig(**SMOLLM2_135M)).save_pretrained(folder)
-    return CausalLM(torch.device("cpu"), has_critic=False, path=str(folder), finetune="lora")
+    precision = Precision(weights=dtype, rollout=dtype, learning=dtype)
+    return CausalLM(
+        torch.device("cpu"),
+        has_critic=False,
+        path=str(folder),
+        finetune="lora",
+        precision=precision,
+    )
 
 
 def compare(name: str, sides: Mapping[str, Callable[[], object]], repeats: int) -> None:
@@ -80,10 +89,11 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=1, help="groups of a micro-batch")
     parser.add_argument("--repeats", type=int, default=4)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
     a = parser.parse_args()
     torch.set_num_threads(a.threads)
     with tempfile.TemporaryDirectory() as folder:
-        model = build(Path(folder))
+        model = build(Path(folder), a.dtype)
     distinct = torch.randint(1, model.vocabulary, (a.prompts, a.prompt))
     prompt = distinct.repeat_interleave(a.group, 0)
     mask = torch.ones_like(prompt, dtype=torch.bool)
@@ -92,18 +102,18 @@ def main() -> None:
     def ours() -> Tokens:
         return model.rollout(prompt, mask, dynamics, torch.rand(len(prompt), a.new)).measured()
 
-    @torch.no_grad()
     def theirs() -> None:
-        model.network.generate(
-            input_ids=prompt,
-            attention_mask=mask.long(),
-            do_sample=True,
-            top_k=0,
-            top_p=1.0,
-            max_new_tokens=a.new,
-            min_new_tokens=a.new,
-            pad_token_id=0,
-        )
+        with model.precision.sampling(), model.precision.autocast(model.device):
+            model.network.generate(
+                input_ids=prompt,
+                attention_mask=mask.long(),
+                do_sample=True,
+                top_k=0,
+                top_p=1.0,
+                max_new_tokens=a.new,
+                min_new_tokens=a.new,
+                pad_token_id=0,
+            )
 
     algo, tokens = PPO(dynamics, baseline="group", value_weight=0.0), ours()
     batch = TokenBatch(tokens, torch.randn_like(tokens.log_prob), tokens.value)
@@ -117,7 +127,8 @@ def main() -> None:
         with mock.patch.object(CausalLM, "shares_prompts", False):
             shared()
 
-    print(f"{a.prompts} x {a.group} responses of {a.new} tokens after {a.prompt}", flush=True)
+    shape = f"{a.prompts} x {a.group} responses of {a.new} tokens after {a.prompt}"
+    print(f"{shape}, {a.dtype}", flush=True)
     compare("learning", {"whole rows": whole, "shared": shared}, a.repeats)
     bytes_of = {"whole rows": peak(whole), "shared": peak(shared)}
     shown = ", ".join(f"{side} {size / 2**30:.2f} GiB" for side, size in bytes_of.items())
