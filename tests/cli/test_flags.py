@@ -22,7 +22,8 @@ from rlfactory.config.problems import PlanError
         (["--flag", "--other=1"], ["--flag", "other=1"]),
         (["prompts.path=a.jsonl"], ["prompts.path=a.jsonl"]),
         (["evaluate", "RUN", "--best", "x"], ["evaluate", "RUN", "--best", "x"]),
-        (["sweep", "mine.yaml", "--plan"], ["sweep", "mine.yaml", "--plan"]),
+        (["sweep", "--plan", "mine.yaml"], ["sweep", "--plan", "mine.yaml"]),
+        (["serve", "--port", "80", "reward=x"], ["serve", "port=80", "reward=x"]),
         ([], []),
     ],
 )
@@ -99,6 +100,7 @@ def test_a_folder_and_flags_in_any_order(here: Command, tmp_path: Path, words: l
         (["--cfg", "jb", "seed=1"], "--cfg: is jb", "rlfactory --cfg job seed=1"),
         (["--info=plugin"], "--info: is plugin", "rlfactory --info plugins"),
         (["check", "--cfg", "job"], "--cfg: is no flag of check", "rlfactory --cfg job"),
+        (["--dry-run", "seed=1"], "is no flag here: rlfactory check prints", "rlfactory --help"),
         (["--hydra-help"], "--hydra-help: is no flag here", "rlfactory --help"),
         (["--config-name", "mine"], "--config-name: is no flag here", "rlfactory --help"),
         (["-cn=mine", "seed=1"], "-cn: is no flag here: experiment=NAME", "rlfactory --help"),
