@@ -132,6 +132,16 @@ def test_a_launcher_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> No
     assert "pip install hydra-submitit-launcher" in problem.message
 
 
+def test_the_line_that_makes_keys_the_roots_counts_at_the_top(
+    refused: Refused, tmp_path: Path
+) -> None:
+    (tmp_path / "conf" / "algo").mkdir(parents=True)
+    text = "# Mine\n# @package _global_\ndefaults:\n  - override /times: uniform\n"
+    (tmp_path / "conf" / "algo" / "mine.yaml").write_text(text)
+    shown = refused("check", "-cd", "conf", "algo=mine")
+    assert "mine.yaml needs the first line # @package _global_" in shown
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
