@@ -36,12 +36,13 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 def write_files(page: str, folder: Path) -> None:
-    """Each code block begins with a comment that names its file."""
-    for block in [*blocks(page, "python"), *blocks(page, "yaml")]:
-        first, rest = block.split("\n", 1)
-        path = folder / first.removeprefix("# ")
+    """Each block as it is copied: of Python a comment names the file, of YAML the line before."""
+    text = (PAGES / f"{page}.md").read_text(encoding="utf-8")
+    named = [(re.match(r"# (\S+)", block)[1], block) for block in blocks(page, "python")]
+    for name, block in named + re.findall(r"`(\S+)`:\n\n```yaml\n(.*?)```", text, re.DOTALL):
+        path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(rest, encoding="utf-8")
+        path.write_text(block, encoding="utf-8")
 
 
 def lines(page: str, folder: Path) -> list[list[str]]:

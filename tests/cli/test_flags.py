@@ -22,7 +22,8 @@ from rlfactory.config.problems import PlanError
         (["--flag", "--other=1"], ["--flag", "other=1"]),
         (["prompts.path=a.jsonl"], ["prompts.path=a.jsonl"]),
         (["evaluate", "RUN", "--best", "x"], ["evaluate", "RUN", "--best", "x"]),
-        (["sweep", "mine.yaml", "--plan"], ["sweep", "mine.yaml", "--plan"]),
+        (["sweep", "--plan", "mine.yaml"], ["sweep", "--plan", "mine.yaml"]),
+        (["serve", "--port", "80", "reward=x"], ["serve", "port=80", "reward=x"]),
         ([], []),
     ],
 )
@@ -99,6 +100,7 @@ def test_a_folder_and_flags_in_any_order(here: Command, tmp_path: Path, words: l
         (["--cfg", "jb", "seed=1"], "--cfg: is jb", "rlfactory --cfg job seed=1"),
         (["--info=plugin"], "--info: is plugin", "rlfactory --info plugins"),
         (["check", "--cfg", "job"], "--cfg: is no flag of check", "rlfactory --cfg job"),
+        (["--dry-run", "seed=1"], "is no flag here: rlfactory check prints", "rlfactory --help"),
         (["--hydra-help"], "--hydra-help: is no flag here", "rlfactory --help"),
         (["--config-name", "mine"], "--config-name: is no flag here", "rlfactory --help"),
         (["-cn=mine", "seed=1"], "-cn: is no flag here: experiment=NAME", "rlfactory --help"),
@@ -128,6 +130,16 @@ def test_a_launcher_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(flags, "_is_installed", lambda _: False)
     (problem,) = flags.plugin_problems(["hydra/launcher=submitit_slurm"])
     assert "pip install hydra-submitit-launcher" in problem.message
+
+
+def test_the_line_that_makes_keys_the_roots_counts_at_the_top(
+    refused: Refused, tmp_path: Path
+) -> None:
+    (tmp_path / "conf" / "algo").mkdir(parents=True)
+    text = "# Mine\n# @package _global_\ndefaults:\n  - override /times: uniform\n"
+    (tmp_path / "conf" / "algo" / "mine.yaml").write_text(text)
+    shown = refused("check", "-cd", "conf", "algo=mine")
+    assert "mine.yaml needs the first line # @package _global_" in shown
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,26 @@ def test_a_path_is_the_option_of_its_kind_and_its_path(tmp_path: Path) -> None:
         assert with_options([word], ()) == [word]
 
 
+def test_what_only_the_hub_could_say_is_not_guessed_offline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(PlanError) as refused:
+        plan("model=me/mine", "reward=compressibility")
+    assert [p.key for p in refused.value.problems] == ["model"]
+    assert "HF_HUB_OFFLINE is set" in str(refused.value)
+
+
+def test_a_file_and_a_folder_of_the_cache_are_told_from_models(tmp_path: Path) -> None:
+    (file := tmp_path / "civit.safetensors").touch()
+    with pytest.raises(PlanError, match="from_single_file of its diffusers pipeline makes one"):
+        with_options([f"model={file}"], ())
+    (copy := tmp_path / "models--me--mine" / "snapshots" / "abc").mkdir(parents=True)
+    with pytest.raises(PlanError, match="the model lies in it") as refused:
+        with_options([f"model={copy.parents[1]}"], ())
+    assert refused.value.problems[0].instead == (f"model={copy}",)
+
+
 def test_ids_say_their_kind() -> None:
     assert option_of("zoo:tiny_sd3") == "tiny_sd3"
     assert option_of("Qwen/Qwen3-8B") == "qwen3"

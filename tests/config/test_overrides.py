@@ -9,7 +9,7 @@ import yaml
 
 from rlfactory.cli.explain import explain_words, origins
 from rlfactory.config import overrides
-from rlfactory.config.overrides import compose, override_frozen
+from rlfactory.config.overrides import compose, override_frozen, plan_from_words
 from rlfactory.config.plan import make_plan
 from rlfactory.config.problems import PlanError
 
@@ -48,6 +48,12 @@ def test_mistakes_are_found_in_one_composition() -> None:
     assert found.values["seed"] == 4
     assert found.overrides == ["algo=grpo", "seed=4"]
     assert composed.call_count == 1
+
+
+def test_what_is_no_option_leaves_the_model_that_other_keys_go_by() -> None:
+    with pytest.raises(PlanError) as refused:
+        plan_from_words("model=flux", "model.lora_rank=3", "reward=no", "evaluation.size=512")
+    assert [problem.key for problem in refused.value.problems] == ["reward"]
 
 
 def test_a_group_of_ones_own_is_chosen_and_hydra_knows_what_was_typed(tmp_path: Path) -> None:

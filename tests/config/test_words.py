@@ -17,6 +17,7 @@ from rlfactory.config.words import searched, typed_value
         None,
         "plain",
         "a/b-c.d:e",
+        "a/ü",
         "it's a 'text'",
         [1, "a b"],
         "a,b",

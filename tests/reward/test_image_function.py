@@ -1,6 +1,7 @@
 """A function of pictures, as ddpo's and flow_grpo's users write them."""
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -34,6 +35,26 @@ def raises(images, prompts, metadata):
 
 def hangs(images, prompts, metadata):
     release.wait(30)
+
+def jpeg_compressibility():
+    return look
+
+def pickscore_score(device):
+    seen.update(device=device)
+    return look
+
+class Scorer:
+    def __init__(self, device="cuda"):
+        seen.update(device=device)
+
+    def __call__(self, images, prompts, metadata):
+        return look(images, prompts, metadata)
+
+def broken(device):
+    raise OSError("no weights")
+
+def no_function(device):
+    return 1.0
 """
 
 
@@ -61,16 +82,35 @@ def look(path):
     return look
 
 
-def test_images_in_three_forms(look):
+def test_images_in_four_forms(look):
     images = samples().images
     given = look()[1]["images"]
     assert torch.equal(given, images)
+    given = look(images="unit")[1]["images"]
+    assert torch.equal(given, images / 255)
     given = look(images="numpy")[1]["images"]
     assert (given.shape, given.dtype) == ((2, 4, 5, 3), np.uint8)
     assert np.array_equal(given[1, 2, 3], images[1, :, 2, 3].numpy())
     given = look(images="pil")[1]["images"]
     assert [(image.size, image.mode) for image in given] == [((5, 4), "RGB")] * 2
     assert given[1].getpixel((3, 2)) == tuple(images[1, :, 2, 3].tolist())
+
+
+@pytest.mark.parametrize("name", ["jpeg_compressibility", "pickscore_score", "Scorer"])
+def test_what_makes_a_function_gets_the_pixels_of_its_kin(path, name):
+    reward = ImageFunction(torch.device("meta"), function=f"{path}:{name}")
+    assert reward.score(samples())[name].tolist() == [1, 2]
+    seen = sys.modules["rlfactory_function_mine"].seen
+    assert torch.equal((seen["images"] * 255).round().to(torch.uint8), samples().images)
+    assert seen.get("device", torch.device("meta")).type == "meta"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("broken", "raised OSError"), ("no_function", "is called with")]
+)
+def test_what_makes_none_is_refused(path, name, said):
+    with pytest.raises(RewardError, match=f"{name} {said}"):
+        ImageFunction(function=f"{path}:{name}")
 
 
 def test_prompts_and_metadata_are_lists(look):

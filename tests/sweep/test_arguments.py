@@ -68,3 +68,12 @@ def test_all_at_once() -> None:
     with pytest.raises(PlanError) as refused:
         read_request(["x", "seed=a", "jobs=0"])
     assert [p.key for p in refused.value.problems] == ["seed", "jobs"]
+
+
+@pytest.mark.parametrize(("word", "instead"), [("--dry-run", ("--plan",)), ("tiny", None)])
+def test_what_is_suggested_for_a_word_can_be_typed(
+    word: str, instead: tuple[str, ...] | None
+) -> None:
+    with pytest.raises(PlanError) as refused:
+        read_request(["x", word])
+    assert (refused.value.problems[0].fix, refused.value.problems[0].instead) == ("", instead)

@@ -101,6 +101,12 @@ def test_a_row_alone_has_the_stages_that_it_shares(
     assert "begin_from=outputs/sweeps/small-tiny/two-stages-stage-1-s0" in shown
 
 
+def test_a_row_is_named_by_its_title_too(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--plan", "small.yaml", "size=tiny", "rows=V-GRPO, one", "seed=0"]
+    assert command.sweep(words) == 0
+    assert "1: 1 new" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_published_hours_belong_to_the_full_form(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -15,8 +15,8 @@ sync reward-model verify
 """
 COMMANDS = tuple(_COMMANDS.split())
 """The commands besides training."""
-PLANNED = ("check", "estimate", "explain")
-"""Commands whose words are overrides, as those of training; the others have flags and files."""
+PLANNED = ("check", "estimate", "explain", "evaluate", "serve", "sweep", "sync")
+"""Commands that take overrides, as training does; the others have flags and files."""
 FORCE, TAKE_OVER = "--force", "--take-over"
 CONFIG_FILE = re.compile(r"(?:--)?(?:config(?:_file)?=)?([^=]+\.(?:ya?ml|json|py)(?::\w+)?)")
 VALUES: Mapping[str, tuple[str, ...]] = {
@@ -33,6 +33,7 @@ HYDRA_FLAGS = {*VALUES, *SHORT, *MULTIRUN_FLAGS, *COMPLETION_FLAGS} - {"-p", "-r
 NOT_OURS = {
     "--config-name": "experiment=NAME -cd FOLDER chooses a file of yours",
     "--config-path": "-cd FOLDER adds a folder of yours to the shipped one",
+    "--dry-run": "rlfactory check prints the plan alone",
     "--experimental-rerun": "a run resumes by rlfactory resume RUN",
     "--hydra-help": "rlfactory --help lists the supported flags of Hydra",
     "--run": "a command without a flag runs",
@@ -42,8 +43,10 @@ NOT_OURS = {
 """Flags of Hydra that are not supported, and what to use instead."""
 SWEEPER_PACKAGES = {name: f"hydra-{name}-sweeper" for name in ("ax", "nevergrad", "optuna")}
 LONG_FLAGS = {*VALUES, *SHORT.values(), *NOT_OURS, *COMPLETION_FLAGS, FORCE, TAKE_OVER} | {
+    "--best",
     "--config-dir",
     "--help",
+    "--plan",
     "--version",
 }
 """Words that begin with `--` and set no key."""

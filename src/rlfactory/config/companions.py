@@ -142,8 +142,12 @@ def _layers(group: str, name: str, folders: Sequence[Path]) -> Iterator[Layer]:
     yield Layer(group, chosen, values)
 
 
+GLOBAL = "#@package_global_"
+"""The line, without its spaces."""
+
+
 def is_global(path: Path) -> bool:
-    """Whether a file's keys are those of the root, by its line `# @package _global_`."""
+    """Whether a file's keys are those of the root, by `# @package _global_` before all else."""
     return _is_global(path, path.stat().st_mtime_ns)
 
 
@@ -151,7 +155,8 @@ def is_global(path: Path) -> bool:
 def _is_global(path: Path, state: int) -> bool:
     """`state` is part of the cache key, since the file may be edited."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    return any(line.replace(" ", "").startswith("#@package_global_") for line in lines)
+    text = next((squeezed for line in lines if (squeezed := line.replace(" ", ""))), "")
+    return text.startswith(GLOBAL)
 
 
 MEDIA_FORMS = {

@@ -106,8 +106,12 @@ def _is_path(value: str) -> bool:
 
 
 def _kind(path: str) -> str:
-    """The option for a path; PlanError where it has none."""
-    if (found := option_of(path)) is not None:
+    """The option for a path; PlanError where it has none, or only the hub can say its kind."""
+    found = option_of(path)
+    is_guess = found == LANGUAGE_OPTION and folder_of(path) is None and kind_of_id(path) is None
+    if is_guess and is_hub_id(path) and (fault := offline_fault(path)):
+        raise PlanError([Problem("model", f"{path} {fault}")])
+    if found is not None:
         return found
     folder = folder_of(path) or Path(path).expanduser()
     if (pipeline := pipeline_of(folder)) is not None:

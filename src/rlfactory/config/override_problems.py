@@ -3,12 +3,13 @@
 import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from rlfactory.config._hydra import Override
-from rlfactory.config.companions import is_global
+from rlfactory.config.companions import GLOBAL, is_global
 from rlfactory.config.composites import is_function
 from rlfactory.config.named_models import is_hub_id
 from rlfactory.config.options import options
@@ -61,11 +62,14 @@ def _choice_problems(override: Override, places: Sequence[str]) -> Iterator[Prob
         yield Problem(group, "needs an option", f"rlfactory list {group}")
     elif option not in known:
         yield explain_option(group, option, known)
-    elif group == "experiment" and not is_global(known[option]):
-        message = (
-            f"{known[option]} needs the first line # @package _global_: its keys are the root's"
-        )
+    elif not is_global(file := known[option]) and (group == "experiment" or _says_global(file)):
+        message = f"{file} needs the first line # @package _global_: its keys are the root's"
         yield Problem(group, message)
+
+
+def _says_global(file: Path) -> bool:
+    """Whether a file has the line, which Hydra reads at its beginning alone, anywhere."""
+    return GLOBAL in file.read_text(encoding="utf-8", errors="replace").replace(" ", "")
 
 
 def unreadable_file(override: Override, places: Sequence[str]) -> Problem | None:

@@ -71,9 +71,10 @@ def compose(
     problems += wrong
     asked = len(problems) - len(wrong)
     kept = [o for o in parsed if not any(p.key == o.key_or_group for p in wrong)]
-    if any(p.key in GROUPS for p in wrong):
-        # which keys a component has depends on the faulty choice
-        kept = [o for o in kept if o.key_or_group.split(".")[0] not in COMPONENTS]
+    if groups := {p.key for p in wrong if p.key in GROUPS}:
+        # which keys a component has depends on the faulty choice; the model's on no other
+        left = {*COMPONENTS} - ({"model"} - groups)
+        kept = [o for o in kept if o.key_or_group.split(".")[0] not in left]
     typed = [o for o in kept if _chooses(o, places)]
     composition, chosen = _with_recipe(
         typed, places, problems, {o.key_or_group for o in kept}, as_named

@@ -21,7 +21,7 @@ def typed_value(value: object) -> str:
     if isinstance(value, Path):
         value = str(value)
     if isinstance(value, str):
-        is_plain = re.sub(r"[_/.:-]", "", value).isalnum()
+        is_plain = value.isascii() and re.sub(r"[_/.:-]", "", value).isalnum()
         return value if is_plain else _quoted(value)
     if isinstance(value, Mapping):
         return f"{{{','.join(f'{key}:{typed_value(below)}' for key, below in value.items())}}}"

@@ -118,7 +118,9 @@ def _overrides(words: Words, problems: list[Problem]) -> tuple[Words, dict[str, 
     typed, axes = [], {}
     for word in words:
         if "=" not in word and not word.startswith("~"):
-            problems.append(Problem(word, f"is neither {PLAN} nor KEY=VALUE", f"{word}="))
+            instead = (PLAN,) if word.startswith("-") else None
+            message = f"is neither {PLAN} nor KEY=VALUE"
+            problems.append(Problem(word, message, instead=instead))
             continue
         try:
             several = _values(word)

@@ -73,6 +73,7 @@ class Sweep:
 
 def sweep(words: Sequence[str]) -> int:
     """Print the plan; without `--plan` then run what is not done yet. Returns the exit code."""
+    words = sorted(words, key=lambda word: word.startswith("-"))  # the name first
     if not words or "=" in words[0]:
         return list_sweeps()
     asked = prepared(read_request(words))
@@ -124,9 +125,11 @@ def _require_typed(jobs: Sequence[Job], typed: Sequence[str]) -> None:
 def _of_rows(jobs: list[Job], asked: Sequence[str]) -> list[Job]:
     """The jobs of the rows with these slugs, and the stages that these begin with.
 
-    Patterns with `*` are allowed, and none means all.
+    Patterns with `*` are allowed, and none means all. Commas may be of one row's title.
     """
     known = list(dict.fromkeys(slug(job.row) for job in jobs))
+    if (whole := slug(",".join(asked))) in known:
+        asked = [whole]
     for name in asked:
         if not any(fnmatch(row, name) for row in known):
             guess = closest(name, known)

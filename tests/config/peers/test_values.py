@@ -55,8 +55,10 @@ def test_rewards() -> None:
     assert values.reward("owner/model", config)[0][1] == "reward=reward_model"
 
 
-def test_prompts() -> None:
+def test_prompts(tmp_path: Path) -> None:
     assert values.prompts("dataset/ocr", {})[0] == ("prompts=signs",)
+    (folder := tmp_path / "ocr").mkdir()
+    assert values.prompts(str(folder), {})[0] == ("prompts=datasets", f"prompts.path={folder}")
     assert values.prompts("a.jsonl", {})[0] == ("prompts=file", "prompts.path=a.jsonl")
     assert values.prompts("owner/data", {})[0] == ("prompts=datasets", "prompts.path=owner/data")
     assert values.prompt_function("nouns_activities", {})[0] == ("prompts=activities",)

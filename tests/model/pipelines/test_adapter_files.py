@@ -36,6 +36,17 @@ def test_a_folder_of_peft(tmp_path: Path) -> None:
     assert set(found.keys) == {"transformer.h.0.lora_A.weight", "transformer.h.0.lora_B.weight"}
 
 
+def test_a_file_of_a_training_script_of_diffusers(tmp_path: Path) -> None:
+    name = "unet.down_blocks.0.attentions.0.transformer_blocks.0.attn1.to_k"
+    state = {
+        f"{name}.lora.down.weight": torch.ones(2, 3),
+        f"{name}.lora.up.weight": torch.ones(4, 2),
+    }
+    save_file(state, tmp_path / "pytorch_lora_weights.safetensors")
+    found = read_adapters(tmp_path / "pytorch_lora_weights.safetensors")
+    assert (found.rank, found.modules) == (2, {name.removeprefix("unet."): (3, 4)})
+
+
 @pytest.mark.parametrize("says", [True, False])
 def test_a_file_of_diffusers(says: bool, tmp_path: Path) -> None:
     about = {"lora_adapter_metadata": json.dumps({"transformer.lora_alpha": 8.0})}

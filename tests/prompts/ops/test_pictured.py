@@ -8,6 +8,7 @@ import pytest
 from datasets import Dataset, Features, Value
 from datasets import Image as ImageColumn
 from PIL import Image
+from PIL.ExifTags import Base
 
 from rlfactory.prompts.base import PromptError
 from rlfactory.prompts.file import FilePrompts, read_prompts
@@ -18,6 +19,7 @@ from rlfactory.prompts.ops.pictured import (
     PictureError,
     identity,
     mismatch,
+    picture_size,
     pictured,
     png_of,
     size_problem,
@@ -65,6 +67,18 @@ def test_sources(tmp_path: Path) -> None:
 
 def test_transparent_pictures_are_read_as_rgb() -> None:
     assert pictured("a", Image.new("RGBA", (8, 8))).open().mode == "RGB"
+
+
+def test_a_photo_stands_upright(tmp_path: Path) -> None:
+    lying = Image.new("L", (30, 20))
+    lying.putpixel((0, 0), 255)
+    (exif := Image.Exif())[Base.Orientation] = 6  # turned by a quarter
+    lying.save(tmp_path / "a.png", exif=exif)
+    found = pictured("x", tmp_path / "a.png")
+    assert picture_size(found.source) == (30, 20)
+    for picture in (found.open(), pictured("x", Image.open(tmp_path / "a.png")).open()):
+        assert picture.size == (20, 30)
+        assert picture.getpixel((19, 0)) == (255, 255, 255)
 
 
 def test_what_can_not_be_read(tmp_path: Path) -> None:

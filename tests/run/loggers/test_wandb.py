@@ -36,10 +36,11 @@ def test_offline_it_keeps_everything_under_one_id_over_two_starts(
     tmp_path: Path, picture: Path, table: SampleTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(SWEEP, "awm-tiny")
+    monkeypatch.setenv("WANDB_MODE", "offline")
     run_dir = tmp_path / "the-run"
     run_dir.mkdir()
     for iteration in range(2):
-        logger = offline()
+        logger = offline(mode="offline" if iteration else None)
         logger.start(run_dir, {"algo": {"clip": 0.125}})
         logger.log(iteration, {"loss/policy": 0.5, "loss/value": float("nan")})
         if iteration:

@@ -171,7 +171,7 @@ def sizes_by_gpu(_: Any, made: Translation) -> None:
     made.take("sample.mini_num_image_per_prompt")
     group, samples = made.take("sample.num_image_per_prompt"), gpus * per_gpu * batches
     train = made.take("train.batch_size", per_gpu)
-    step = train * made.take("train.gradient_accumulation_steps", 1)
+    step = train * max(1, made.take("train.gradient_accumulation_steps", 1))  # 1 // 2 with one GPU
     updates = max(1, per_gpu * batches // step)
     _set_sizes(made, group, samples, updates)
     if samples % group:

@@ -62,10 +62,8 @@ def reward(value: str, config: Config) -> list[Words]:
 def prompts(value: str, config: Config) -> list[Words]:
     """Prompts in a file, a folder or a data set of the hub, and a reward that needs no metadata."""
     name = value.lower().rstrip("/").rpartition("/")[2]
-    if (known := our_option("prompts", name)) in options("prompts") and known not in (
-        "file",
-        "datasets",
-    ):
+    is_known = (known := our_option("prompts", name)) in options("prompts")
+    if is_known and known not in ("file", "datasets") and not Path(value).exists():
         return [(f"prompts={known}",), (f"prompts={known}", "reward=compressibility")]
     kind = "file" if value.endswith((".txt", ".jsonl")) else "datasets"
     words = (f"prompts={kind}", f"prompts.path={value}")

@@ -134,6 +134,8 @@ def language_fault(folder: Path) -> Fault | None:
         return None
     if not os.path.isdir(folder):
         what = "is a file, and a folder is needed" if folder.exists() else "does not exist"
+        if folder.suffix in (".safetensors", ".ckpt"):
+            what += " (of an image model from_single_file of its diffusers pipeline makes one)"
         return f"{what}; allowed are a folder, a {GGUF} file, zoo:NAME or a hub id OWNER/NAME", None
     if not (folder / MODEL_INDEX).is_file():
         return _no_model(folder)
@@ -171,5 +173,7 @@ def _no_model(folder: Path) -> Fault:
         return f"holds adapters and no model; {typed} goes on with them", words
     if (folder / "config.yaml").is_file():
         return f"is a run's folder and no model; begin_from={folder} goes on with its weights", None
+    if copy := next((folder / "snapshots").glob("*"), None):
+        return f"is a folder of the hub's cache; the model lies in it: {copy}", (f"model={copy}",)
     several = f"; of its {GGUF} files, name one" if any(folder.glob(f"*{GGUF}")) else ""
     return f"holds no {MODEL_INDEX}, so it is no model{several}", None

@@ -21,6 +21,8 @@ UNETS = ("StableDiffusionPipeline", "StableDiffusionXLPipeline")
 ALL_LINEAR = "all-linear"
 MATRIX = re.compile(r"\.(lora_(?:embedding_)?[AB])(?:\.default)?(\.weight)?$")
 """The end of the name of an adapter's matrix, by PEFT."""
+FORMER = {".lora.down.": ".lora_A.", ".lora.up.": ".lora_B."}
+"""Names of matrices in the files that diffusers' training scripts save, and PEFT's."""
 ORIGINAL = re.compile(r"\b(double_blocks|single_blocks|joint_blocks)\.")
 """Modules of networks' original code, which diffusers has under other names."""
 KOHYA = re.compile(r"^lora_([a-z]+\d*)_(.+)\.(lora_down\.weight|lora_up\.weight|alpha)$")
@@ -221,6 +223,8 @@ def _options_of(metadata: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _in_network(key: str) -> str:
+    for former, name in FORMER.items():
+        key = key.replace(former, name)
     key = MATRIX.sub(r".\1\2", key)
     for prefix in PREFIXES:
         # PEFT's prefix stands before the names of a language model, which may begin like others

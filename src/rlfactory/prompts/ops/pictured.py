@@ -7,7 +7,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
+from PIL import Image, ImageOps
+from PIL.ExifTags import Base
 
 from rlfactory.prompts.ops.chat import ChatText
 from rlfactory.utils.errors import UserError
@@ -71,7 +72,7 @@ class PicturedText(str):
     def open(self) -> Image.Image:
         """The picture, RGB; PictureError where it can't be read."""
         try:
-            return Image.open(BytesIO(self.content)).convert("RGB")
+            return upright(Image.open(BytesIO(self.content)))
         except (OSError, ValueError, SyntaxError) as error:
             shown = self.source if isinstance(self.source, str) else repr(str(self))
             raise PictureError(f"{shown}: no picture that can be read: {error}") from error
@@ -108,17 +109,23 @@ def _source(picture: Any, folder: Path) -> Source:
     raise ValueError(f"a picture is the path of a file, not {picture!r:.60}")
 
 
+def upright(picture: Image.Image) -> Image.Image:
+    """A picture in RGB, turned as its camera says (EXIF), as diffusers does too."""
+    return ImageOps.exif_transpose(picture).convert("RGB")
+
+
 def png_of(picture: Image.Image) -> bytes:
     """A picture's PNG file."""
     file = BytesIO()
-    picture.convert("RGB").save(file, "PNG")
+    upright(picture).save(file, "PNG")
     return file.getvalue()
 
 
 def picture_size(source: Source) -> tuple[int, int]:
-    """Height and width, by the file's header; OSError or ValueError where it has none."""
+    """Height and width as seen, by the file's header; OSError or ValueError where it has none."""
     with Image.open(BytesIO(source) if isinstance(source, bytes) else source) as picture:
-        return picture.height, picture.width
+        edges = picture.height, picture.width
+        return edges[::-1] if picture.getexif().get(Base.Orientation, 1) > 4 else edges
 
 
 def picture_problem(source: Source) -> str | None:

@@ -52,16 +52,39 @@ def load_function(spec: str) -> tuple[Callable[..., Any], str]:
     return function, name
 
 
-def require_arguments(function: Callable[..., Any], name: str, given: tuple[str, ...]) -> None:
-    """RewardError where a function can't be called with arguments by position."""
+def made_function(
+    found: Callable[..., Any], name: str, given: tuple[str, ...], device: torch.device
+) -> tuple[Callable[..., Any], bool]:
+    """A function that is called with `given` by position, and whether `found` is what makes it: a
+    class, or a factory as in ddpo-pytorch and flow_grpo, which takes nothing or `device`.
+
+    RewardError where `found` is neither, or raises.
+    """
+    if not (fault := _fault(found, *given)):
+        return found, False
+    named = next((n for n in ({"device": device}, {}) if not _fault(found, **n)), None)
     try:
-        inspect.signature(function).bind(*given)
-    except TypeError as error:
+        made = None if named is None else found(**named)
+    except Exception as error:  # the user's code
+        message = f"{name} raised {type(error).__name__} where it makes the function: {error}"
+        raise RewardError(f"reward.function: {message}") from error
+    if not callable(made) or _fault(made, *given):
         raise RewardError(
-            f"reward.function: {name} is called with ({', '.join(given)}): {error}"
-        ) from error
-    except ValueError:  # written in C: its parameters are not known
-        return
+            f"reward.function: {name} is called with ({', '.join(given)}): {fault};"
+            " what makes such a function takes nothing, or device"
+        )
+    return made, True
+
+
+def _fault(function: Callable[..., Any], *given: object, **named: object) -> str:
+    """Why a function can't be called with these; empty where it can, or is written in C."""
+    try:
+        inspect.signature(function).bind(*given, **named)
+    except TypeError as error:
+        return str(error)
+    except ValueError:  # its parameters are not known
+        pass
+    return ""
 
 
 def _import_file(file: str) -> ModuleType:

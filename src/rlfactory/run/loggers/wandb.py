@@ -1,5 +1,6 @@
 """Weights & Biases, online or offline."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, final
@@ -20,14 +21,14 @@ class Wandb(HostedRun):
         self,
         *,
         project: str,
-        mode: Literal["online", "offline", "disabled"],
+        mode: Literal["online", "offline", "disabled"] | None,
         entity: str | None,
         tags: list[str],
     ) -> None:
         """
         Args:
             project: W&B project.
-            mode: online | offline | disabled.
+            mode: online | offline | disabled; null: by WANDB_MODE, else online.
             entity: W&B team; null: your default.
             tags: W&B tags.
         """
@@ -52,7 +53,7 @@ class Wandb(HostedRun):
             settings=wandb.Settings(
                 # console capture would swallow the live progress line
                 console="off",
-                silent=self.mode != "online",
+                silent=(self.mode or os.environ.get("WANDB_MODE", "online")) != "online",
                 finish_timeout=UPLOAD_SECONDS,
                 finish_timeout_raises=True,
             ),

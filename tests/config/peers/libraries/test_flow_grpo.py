@@ -140,6 +140,21 @@ def test_what_is_no_configuration_is_refused(folder: Path) -> None:
         of_function(folder / "grpo.py", "geneval", 1)
 
 
+def test_its_other_trainers_are_not_taken_for_grpo(folder: Path) -> None:
+    (folder / "base.py").write_text(
+        BASE.replace("    return", "    train.algorithm = 'dpo'\n    return")
+    )
+    with pytest.raises(PlanError, match=r"train\.algorithm: is dpo; known are grpo"):
+        of_function(folder / "grpo.py", "geneval", 1)
+
+
+def test_half_of_one_batch_is_one_update(folder: Path) -> None:
+    text = GRPO.replace("int(48 / (gpu_number * 9 / 24))", "1")
+    (folder / "grpo.py").write_text(text)
+    words = of_function(folder / "grpo.py", "geneval", 1).words
+    assert words["updates_per_iteration"] == "updates_per_iteration=1"
+
+
 def test_other_models_are_refused(folder: Path) -> None:
     text = BASE.replace("stabilityai/stable-diffusion-3.5-medium", "hf_cache/HunyuanVideo")
     (folder / "base.py").write_text(text)
