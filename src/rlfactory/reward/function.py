@@ -91,8 +91,8 @@ def _of_a_batch(compute_score: Callable[..., Any]) -> Callable[..., list[Any]]:
         data_source: list[Any] | None = None,
         extra_info: list[Any] | None = None,
     ) -> list[Any]:
-        nothing = [None] * len(completions)
-        columns = (completions, reward_model, data_source or nothing, extra_info or nothing)
+        nothing: list[Any] = [None] * len(completions)
+        sources, infos = data_source or nothing, extra_info or nothing
         returned = [
             compute_score(
                 data_source=source,
@@ -100,7 +100,9 @@ def _of_a_batch(compute_score: Callable[..., Any]) -> Callable[..., list[Any]]:
                 ground_truth=told["ground_truth"],
                 extra_info=info,
             )
-            for text, told, source, info in zip(*columns, strict=True)
+            for text, told, source, info in zip(
+                completions, reward_model, sources, infos, strict=True
+            )
         ]
         return [got["score"] if isinstance(got, Mapping) else got for got in returned]
 
