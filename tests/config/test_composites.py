@@ -331,3 +331,9 @@ def test_the_console_takes_lists_of_rewards(here: Callable[..., Any]) -> None:
     again = here("check", "reward=combine", "reward.of=[shapes,bogus]")
     assert again.returncode == 2
     assert "there is no reward bogus" in again.stderr
+
+
+def test_a_list_of_loggers_is_several() -> None:
+    plan = plan_from_words("logger=[tensorboard,jsonl]")
+    assert {*plan.config["logger"]["parts"]} == {"tensorboard", "jsonl"}
+    assert plan.choices["logger"] == "several"

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from rlfactory.prompts.base import Prompt
+from rlfactory.prompts.ops.chat import ChatText
 from rlfactory.reward.base import RewardError, check_scores
 from rlfactory.reward.function import Function
 
@@ -40,6 +41,13 @@ def hangs(completions):
 def meddles(completions):
     completions.clear()
     return [1.0, 2.0]
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    right = float(solution_str == ground_truth) + extra_info["more"]
+    return {"score": right, "acc": 1} if data_source == "sums" else right
+
+def with_their_names(completions, solution_str, ground_truth):
+    return [float(a == b) for a, b in zip(solution_str, ground_truth)]
 
 def positional(prompts, completions, /):
     return []
@@ -94,6 +102,24 @@ def test_prompts_hide_a_column_of_that_name(score):
 def test_a_column_that_no_prompt_has(score):
     with pytest.raises(RewardError, match="answer takes solution, and there are completions, lev"):
         score("answer", metadata=[{"level": 1}, {}])
+
+
+def test_a_function_of_verl_scores_each_sample(path, samples_of):
+    reward = Function(function=f"{path}:compute_score")
+    rows = [
+        {"data_source": source, "reward_model": {"ground_truth": "a"}, "extra_info": {"more": 2}}
+        for source in ("sums", "others")
+    ]
+    chats = [ChatText([{"role": "user", "content": "x"}]), "x"]
+    scores = reward.score(samples_of(["a", "bcd"], chats, rows))
+    assert scores["compute_score"].tolist() == [3, 2]
+    with pytest.raises(RewardError, match="compute_score takes reward_model, and there are"):
+        reward.check_prompts([Prompt("x", {"answer": 1})])
+
+
+def test_a_function_of_completions_may_have_verls_names_as_columns(score):
+    rows = [{"solution_str": "a", "ground_truth": "a"}, {"solution_str": "b", "ground_truth": "c"}]
+    assert score("with_their_names", metadata=rows)[0] == [1, 0]
 
 
 def test_what_could_not_be_scored(score):

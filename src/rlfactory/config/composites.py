@@ -25,6 +25,9 @@ with the group that the names are options of."""
 JUDGES = "eval_rewards"
 """The key whose parts prompt sets name too."""
 
+COMBINED = {"reward": "combine", "logger": "several"}
+"""The option of a group that a typed list of names chooses."""
+
 
 def expand_parts(composed: ComposedConfig, places: Sequence[str] = ()) -> ComposedConfig:
     """Add a part for each name in `of`: the values of that option, overridden by those given.
@@ -86,19 +89,19 @@ def function_node(function: str, model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def spelled_out(words: Sequence[str]) -> list[str]:
-    """The words with short forms of rewards in full.
+    """The words with short forms of rewards and loggers in full.
 
     `reward=FILE.py:NAME` is `reward=function reward.function=FILE.py:NAME`; `reward=[a,b]` is
     `reward=combine reward.of=[a,b]`; `reward.weights=[1,0.1]` gives the parts their weights in
-    their order. A part may be a function too.
+    their order. A part may be a function too. `logger=[a,b]` is `logger=several logger.of=[a,b]`.
     """
     spelled, names = list[str](), list[str]()
     for word in words:
         key, _, value = word.partition("=")
         if key == "reward" and (is_function(value) or value.endswith(".py")):
             spelled += ["reward=function", f"reward.function={value}"]
-        elif key == "reward" and value.startswith("["):
-            spelled += ["reward=combine", f"reward.of={value}"]
+        elif key in COMBINED and value.startswith("["):
+            spelled += [f"{key}={COMBINED[key]}", f"{key}.of={value}"]
         else:
             spelled.append(word)
         if spelled[-1].startswith("reward.of=["):

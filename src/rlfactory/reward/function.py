@@ -20,7 +20,8 @@ class Function(Reward):
     the columns are the keys of the prompts' metadata. A conversation is a list of messages, and its
     completion a list of one message of the assistant's. It returns `B` numbers (a list, an array, a
     tensor, a series), None or NaN for a sample that could not be scored; or several by name, of
-    which that of the function's name trains. `timeout` is in seconds per call. RewardError where
+    which that of the function's name trains. verl's `compute_score`, told by its parameters, is
+    called for each sample instead. `timeout` is in seconds per call. RewardError where
     the function is not found, needs a column that there is not, or returns anything else.
     """
 
@@ -32,7 +33,10 @@ class Function(Reward):
             function: package.module:name or path/to/file.py:name.
             timeout: > 0: seconds per call, after which its scores count as failed.
         """
-        self.call, self.main = load_function(function)
+        given, self.main = load_function(function)
+        named = {p.name for p in _keyword_parameters(given, self.main)}
+        is_verls = {"solution_str", "ground_truth"} <= named - {"completions"} == named
+        self.call = _of_a_batch(given) if is_verls else given
         self.timeout = timeout
         self._parameters = _keyword_parameters(self.call, self.main)
 
@@ -76,6 +80,33 @@ class Function(Reward):
 def _as_given(prompt: str) -> Any:
     """A text, or the messages of a conversation, copied: a function may change them."""
     return [*map(dict, prompt.messages)] if isinstance(prompt, ChatText) else str(prompt)
+
+
+def _of_a_batch(compute_score: Callable[..., Any]) -> Callable[..., list[Any]]:
+    """verl's function of one sample, for a batch of verl's rows; of a mapping, its `score`."""
+
+    def scores(
+        completions: list[Any],
+        reward_model: list[Mapping[str, Any]],
+        data_source: list[Any] | None = None,
+        extra_info: list[Any] | None = None,
+    ) -> list[Any]:
+        nothing: list[Any] = [None] * len(completions)
+        sources, infos = data_source or nothing, extra_info or nothing
+        returned = [
+            compute_score(
+                data_source=source,
+                solution_str=text if isinstance(text, str) else text[0]["content"],
+                ground_truth=told["ground_truth"],
+                extra_info=info,
+            )
+            for text, told, source, info in zip(
+                completions, reward_model, sources, infos, strict=True
+            )
+        ]
+        return [got["score"] if isinstance(got, Mapping) else got for got in returned]
+
+    return scores
 
 
 def _keyword_parameters(function: Callable[..., Any], name: str) -> list[inspect.Parameter]:

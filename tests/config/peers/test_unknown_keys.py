@@ -32,6 +32,8 @@ def explained(key: str, value: str | None = "3") -> Problem:
         ("algo.lr", "1e-4", ("optimizer.lr=1e-4",)),
         ("best", "false", ("checkpoint.best=false",)),
         ("num_generations", "8", ("group_size=8",)),
+        ("algo.num_generations", "8", ("group_size=8",)),
+        ("algo.lora_path", "run", ("begin_from=run",)),
         ("log_prob_of", "full", ("dynamics=cps", "dynamics.log_prob_of=full")),
     ],
 )

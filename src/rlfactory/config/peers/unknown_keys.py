@@ -115,13 +115,15 @@ def peer_problem(key: str, value: str, config: Config) -> Problem | None:
 
 
 def peer_name(key: str, value: str | None, config: Config) -> Problem | None:
-    """A name of other libraries, below no other group than that of the key that it stands for."""
+    """A name of other libraries, below no other group than that of the key that it stands for, if
+    that has one.
+    """
     problem = None if value is None else peer_problem(key, value, config)
     group = key.partition(".")[0]
     if problem is None or group == key or group not in config:
         return problem
     meant = {override_key(word) for words in problem.candidates for word in words}
-    is_below = any(other.startswith(f"{group}.") for other in meant)
+    is_below = any(k.startswith(f"{group}.") or k not in COMPONENTS and "." not in k for k in meant)
     return problem if is_below and key not in meant else None
 
 

@@ -26,7 +26,7 @@ def load_function(spec: str) -> tuple[Callable[..., Any], str]:
     """The function `package.module:name` or `path/to/file.py:name`, and its name; `object:NAME` is
     one that a Python caller handed over.
 
-    RewardError where file, module or function is not there, or importing it fails.
+    RewardError where file, module or function is not there, is a class, or importing it fails.
     """
     if is_reference(spec):
         function = resolve(spec)
@@ -47,6 +47,8 @@ def load_function(spec: str) -> tuple[Callable[..., Any], str]:
     function = getattr(module, name, None)
     if function is None:
         raise RewardError(f"reward.function={spec}: {module_path} has no {name}")
+    if isinstance(function, type):
+        raise RewardError(f"reward.function={spec}: {name} is a class; name an object of it")
     if not callable(function):
         raise RewardError(f"reward.function={spec}: {name} is not a function but {function!r}")
     return function, name
