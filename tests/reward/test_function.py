@@ -191,3 +191,33 @@ def test_columns_that_prompts_lack_are_named_before_the_run(path):
     reward.check_prompts([Prompt("a", {"solution": "b"})])
     with pytest.raises(RewardError, match="answer takes solution, and there are completions, "):
         reward.check_prompts([Prompt("a", {"level": 1})])
+
+
+def test_a_class_is_called_once_and_its_object_scores(tmp_path, samples_of):
+    path = tmp_path / "own.py"
+    path.write_text(
+        """
+class Counted:
+    made = 0
+
+    def __init__(self):
+        Counted.made += 1
+
+    def __call__(self, completions, **columns):
+        return [Counted.made] * len(completions)
+
+
+class Needy:
+    def __init__(self, path): ...
+
+
+class Silent: ...
+"""
+    )
+    reward = Function(function=f"{path}:Counted")
+    for _ in range(2):
+        assert reward.score(samples_of(["a", "b"]))["Counted"].tolist() == [1, 1]
+    with pytest.raises(RewardError, match="Needy raised TypeError where it makes the function"):
+        Function(function=f"{path}:Needy")
+    with pytest.raises(RewardError, match="Silent makes .*, which can't be called"):
+        Function(function=f"{path}:Silent")

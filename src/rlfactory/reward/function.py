@@ -9,7 +9,7 @@ from torch import Tensor
 from rlfactory.prompts.base import Prompt
 from rlfactory.prompts.ops.chat import ChatText
 from rlfactory.reward.base import Reward, RewardError, Samples, require_texts
-from rlfactory.reward.ops.python_function import call_with_timeout, load_function
+from rlfactory.reward.ops.python_function import call_with_timeout, load_function, made_by
 from rlfactory.utils.types import Positive
 
 
@@ -21,8 +21,9 @@ class Function(Reward):
     completion a list of one message of the assistant's. It returns `B` numbers (a list, an array, a
     tensor, a series), None or NaN for a sample that could not be scored; or several by name, of
     which that of the function's name trains. verl's `compute_score`, told by its parameters, is
-    called for each sample instead. `timeout` is in seconds per call. RewardError where
-    the function is not found, needs a column that there is not, or returns anything else.
+    called for each sample instead. A class is called once, and its object scores. `timeout` is in
+    seconds per call. RewardError where the function is not found, needs a column that there is not,
+    or returns anything else.
     """
 
     media = "texts"
@@ -34,6 +35,7 @@ class Function(Reward):
             timeout: > 0: seconds per call, after which its scores count as failed.
         """
         given, self.main = load_function(function)
+        given = made_by(given, self.main) if isinstance(given, type) else given
         named = {p.name for p in _keyword_parameters(given, self.main)}
         is_verls = {"solution_str", "ground_truth"} <= named - {"completions"} == named
         self.call = _of_a_batch(given) if is_verls else given

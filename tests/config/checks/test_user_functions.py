@@ -50,7 +50,7 @@ def fault(spec: str) -> tuple[str, str] | None:
 
 
 FINE = """
-own.py:good own:good ./own.py:few own.py:later own.py:within own.py:decorated
+own.py:good own:good ./own.py:few own.py:later own.py:within own.py:decorated own.py:Callable
 own.py:made own.py:json own.py:pictures math:sqrt os.path:join object:reward ???
 """
 
@@ -71,7 +71,6 @@ def test_what_is_there(spec: str) -> None:
         ("good", "there is no module good", ""),
         ("own.py", "names no function; it has good, few", "reward.function=own.py:good"),
         ("own.good", "is neither package.module:name nor", "reward.function=own:good"),
-        ("own.py:Callable", "is a class, and calling it gives no scores; name an object", ""),
         ("own.py:god", "own.py has no god", "reward.function=own.py:good"),
     ],
 )

@@ -50,7 +50,6 @@ def test_a_function_of_a_file(path):
         ("nowhere.at.all:length", "nowhere.at.all can't be imported: ModuleNotFoundError"),
         ("gone.py:length", "there is no file /.*gone.py"),
         ("{path}:lenght", "has no lenght"),
-        ("{path}:Box", "Box is a class; name an object of it"),
         ("{path}:NUMBER", "NUMBER is not a function but 3"),
         ("{broken}:length", "can't be imported: SyntaxError"),
     ],

@@ -51,10 +51,7 @@ def _faults(spec: str) -> Iterator[tuple[str, str]]:
     known = [n.name for n in body.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
     known = [other for other in known if not other.startswith("_")]
     guess = closest(name, known) or next(iter(known), None)
-    if any(isinstance(n, ast.ClassDef) and n.name == name for n in body.body):
-        scores = f"name an object of it, as after a line `scores = {name}()`"
-        yield f"{name} is a class, and calling it gives no scores; {scores}", ""
-    elif not name or not {name, "*"} & _names(body):
+    if not name or not {name, "*"} & _names(body):
         has = f"it has {', '.join(known) or 'no function'}"
         better = f"{place}:{guess}" if guess else ""
         yield f"{place} has no {name}; {has}" if name else f"names no function; {has}", better

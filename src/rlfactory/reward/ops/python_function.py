@@ -26,7 +26,7 @@ def load_function(spec: str) -> tuple[Callable[..., Any], str]:
     """The function `package.module:name` or `path/to/file.py:name`, and its name; `object:NAME` is
     one that a Python caller handed over.
 
-    RewardError where file, module or function is not there, is a class, or importing it fails.
+    RewardError where file, module or function is not there, or importing it fails.
     """
     if is_reference(spec):
         function = resolve(spec)
@@ -47,11 +47,21 @@ def load_function(spec: str) -> tuple[Callable[..., Any], str]:
     function = getattr(module, name, None)
     if function is None:
         raise RewardError(f"reward.function={spec}: {module_path} has no {name}")
-    if isinstance(function, type):
-        raise RewardError(f"reward.function={spec}: {name} is a class; name an object of it")
     if not callable(function):
         raise RewardError(f"reward.function={spec}: {name} is not a function but {function!r}")
     return function, name
+
+
+def made_by(maker: Callable[..., Any], name: str, **given: object) -> Callable[..., Any]:
+    """What a user's class or factory makes; RewardError if it raises, or that can't be called."""
+    try:
+        made = maker(**given)
+    except Exception as error:  # the user's code
+        message = f"{name} raised {type(error).__name__} where it makes the function: {error}"
+        raise RewardError(f"reward.function: {message}") from error
+    if not callable(made):
+        raise RewardError(f"reward.function: {name} makes {made!r}, which can't be called")
+    return made
 
 
 def made_function(
@@ -65,12 +75,8 @@ def made_function(
     if not (fault := _fault(found, *given)):
         return found, False
     named = next((n for n in ({"device": device}, {}) if not _fault(found, **n)), None)
-    try:
-        made = None if named is None else found(**named)
-    except Exception as error:  # the user's code
-        message = f"{name} raised {type(error).__name__} where it makes the function: {error}"
-        raise RewardError(f"reward.function: {message}") from error
-    if not callable(made) or _fault(made, *given):
+    made = None if named is None else made_by(found, name, **named)
+    if made is None or _fault(made, *given):
         raise RewardError(
             f"reward.function: {name} is called with ({', '.join(given)}): {fault};"
             " what makes such a function takes nothing, or device"
