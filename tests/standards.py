@@ -68,10 +68,13 @@ OWN: Mapping[str, tuple[str, ...]] = {
     ),
 }
 """What an algorithm needs beside the words of its kind."""
-SHIPPED = {"sd14": "tiny_sd", "sd15": "tiny_sd", "sd35": "tiny_sd3"}
+SHIPPED: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("sd14", "sd15"), ("model.path=zoo:tiny_sd",)),
+    "sd35": ("model.path=zoo:tiny_sd3", "model.text_tokens=16"),
+}
 """The small model that ships of an experiment's family; tiny_pipelines.py has the others."""
 SMALL = (
-    *("precision=fp32", "latent_storage=float32", "iterations=2", "seed=0", "max_minutes=null"),
+    *("precision=fp32", "latent_storage=float32", "seed=0", "max_minutes=null"),
     *("reward=compressibility", "prompts=shapes", "schedule.steps=10"),
     *("evaluation.steps=1", "evaluation.size=null"),
 )
@@ -135,12 +138,12 @@ def words_of_experiment(name: str, small: Callable[[str], list[str]]) -> list[st
     """The words of an experiment's run; `small` gives those of its family's small pipeline."""
     chosen = compose([f"experiment={name}"], verify=False)
     model, is_of_texts = chosen.choices["model"], chosen.choices["dynamics"] == "token"
-    own = [*OF_EXPERIMENTS.get(name, ()), *LAYOUTS["whole"], _device()]
+    own = [*OF_EXPERIMENTS.get(name, ()), "iterations=2", *LAYOUTS["whole"], _device()]
     if is_of_texts:
         own += ["model.path=zoo:tiny_gpt2"] if model == "gpt2" else []
         return [f"experiment={name}", *_unless_given(TEXTS[1:], own), *own]
     shipped = SHIPPED.get(model)
-    own += [f"model.path=zoo:{shipped}", "model.size=64"] if shipped else small(model)
+    own += [*shipped, "model.size=32"] if shipped else small(model)
     return [f"experiment={name}", *_unless_given(SMALL, own), *own]
 
 

@@ -1,4 +1,4 @@
-"""All that a run imports, for a process to have behind it before it forks.
+"""All that a run imports, and plans, for a process to have behind it before it forks.
 
 What is missing here each forked process imports by itself: that took half of the time of the ranks
 of a small run.
@@ -9,6 +9,8 @@ import importlib
 import os
 
 import torch
+
+from rlfactory.config.overrides import plan_from_words
 
 torch.set_num_threads(1)  # a thread of ours would be missing after the fork
 # a child makes torch's pool anew when it first uses it, and two threads at once would fail
@@ -42,8 +44,13 @@ for name in (
     "torch.distributed.fsdp",
     "torch.distributed.run",
     "transformers.models.gpt2.modeling_gpt2",
+    "transformers.models.gpt2.tokenization_gpt2",
 ):
     importlib.import_module(name)
+
+# files of options are read, and their grammar's tables made, once for all
+for words in (["algo=grpo"], ["algo=nft"], ["model=tiny_gpt2", "algo=ppo"]):
+    plan_from_words(*words)
 
 # a collection in a forked process would write to, and so copy, each page of what is shared
 gc.collect()

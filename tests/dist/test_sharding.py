@@ -16,7 +16,10 @@ Trained = Callable[..., dict[str, dict[str, Any]]]
 
 # at Adam's usual eps the rounding errors of gradients that should be 0 are steps of the size of lr
 SMALL = ["iterations=2", "evaluation.prompts=2", "optimizer.eps=1e-5", "group_size=3"]
-IMAGES = [*SMALL, "prompts_per_iteration=4", "schedule.steps=3", "sample_batch=3", "micro_batch=2"]
+IMAGES = [
+    *(*SMALL, "model.size=32", "schedule.steps=3"),
+    *("prompts_per_iteration=4", "sample_batch=3", "micro_batch=2"),
+]
 FULL = ["model.finetune=full", *IMAGES]
 NFT = ["algo=nft", "regularizer=kl_v", *IMAGES]
 TEXTS = [

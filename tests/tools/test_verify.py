@@ -25,7 +25,8 @@ from rlfactory.tools.verify import (
 )
 
 WORDS = (
-    *("hardware=cpu", "model=tiny_sd3", "schedule.steps=3", "algo=nft", "model.finetune=lora"),
+    *("hardware=cpu", "model=tiny_sd3", "model.size=32", "schedule.steps=3", "algo=nft"),
+    "model.finetune=lora",
     *("iterations=4", "prompts_per_iteration=2", "group_size=3", "evaluation.prompts=2"),
     *("evaluation.grid=2", "evaluation.every=1", "checkpoint.every=2", "checkpoint.keep=null"),
     *("checkpoint.minutes=0", "checkpoint.best=false", "regularizer=kl_v"),

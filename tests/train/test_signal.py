@@ -27,7 +27,8 @@ TEXT = [
     *("micro_batch=8", "sample_batch=12", "evaluation.prompts=1"),
 ]
 IMAGE = [
-    *("model=tiny_sd3", "prompts_per_iteration=2", "group_size=3", "micro_batch=4"),
+    *("model=tiny_sd3", "model.size=32", "prompts_per_iteration=2", "group_size=3"),
+    "micro_batch=4",
     *("sample_batch=6", "schedule.steps=4", "evaluation.prompts=1"),
 ]
 ADAPTERS = "model.finetune=lora"

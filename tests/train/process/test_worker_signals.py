@@ -23,7 +23,9 @@ SMALL = [
     *("evaluation.every=2", "evaluation.preview_every=1", "checkpoint.best=false"),
 ]
 KINDS = {
-    "images": ["algo=grpo", "model=tiny_sd3", "schedule.steps=4", "sample_batch=2"],
+    "images": [
+        *("algo=grpo", "model=tiny_sd3", "model.size=32", "schedule.steps=4", "sample_batch=2"),
+    ],
     "texts": ["algo=ppo", "model=tiny_gpt2", "reward=length", "dynamics.length=8"],
 }
 Attempt = dict[str, Any]
