@@ -184,15 +184,18 @@ def state() -> str:
     """How many claims are decided, tested and open, or not tested; and the sweeps without a run."""
     known = [name for name in names(RESULTS) if not is_earlier(name, RESULTS)]
     results = [result for name in known for result in results_of(name, RESULTS)]
-    open_ = sum(result.verdict == "undecided" for result in results)
+    undecided = [result for result in results if result.verdict == "undecided"]
+    open_ = sum(result.seeds > 0 for result in undecided)
     others = [n for n in sorted(sweeps()) if n not in known and not n.startswith(OWN_PAGES)]
     waiting = {name: len(_sheet(name).claims) for name in others}
     claimed = ", ".join(f"`{name}` ({count})" for name, count in waiting.items() if count)
     plans = ", ".join(f"`{name}`" for name, count in waiting.items() if not count)
+    decided_ = len(results) - len(undecided)
     return (
-        f"Of the claims of sweeps that were run, {len(results) - open_} are decided and {open_}"
-        f" tested and open. Not tested, since their runs are to be made: {claimed}.\n\nPlans and"
-        f" presets without a claim that a small model could decide, not run: {plans}."
+        f"Of the claims of sweeps that were run, {decided_} are decided, {open_} tested and open,"
+        f" and {len(undecided) - open_} of rows without a run. Not tested, since their runs are to"
+        f" be made: {claimed}.\n\nPlans and presets without a claim that a small model could"
+        f" decide, not run: {plans}."
     )
 
 
