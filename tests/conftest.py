@@ -363,7 +363,7 @@ def sd3_folder(recipe: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> 
     import torch
 
     folder = tmp_path_factory.mktemp("tiny_sd3")
-    pipe = recipe.build_pipeline(folder, 0)
+    pipe = recipe.build_pipeline(0)
     pipe.vae.register_to_config(shift_factor=0.1, scaling_factor=1.4)
     # untrained modulation and output layers are near zero, and every comparison an easy one
     generator = torch.Generator().manual_seed(0)

@@ -106,7 +106,7 @@ def test_what_makes_a_function_gets_the_pixels_of_its_kin(path, name):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("broken", "raised OSError"), ("no_function", "makes None, which")]
+    ("name", "said"), [("broken", "raised OSError"), ("no_function", "makes 1.0, which")]
 )
 def test_what_makes_none_is_refused(path, name, said):
     with pytest.raises(RewardError, match=f"{name} {said}"):
