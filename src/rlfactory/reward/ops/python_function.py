@@ -55,7 +55,7 @@ def load_function(spec: str) -> tuple[Callable[..., Any], str]:
 def made_by(maker: Callable[..., Any], name: str, **given: object) -> Callable[..., Any]:
     """What a user's class or factory makes; RewardError if it raises, or that can't be called."""
     try:
-        made = maker(**given)
+        made: Callable[..., Any] = maker(**given)
     except Exception as error:  # the user's code
         message = f"{name} raised {type(error).__name__} where it makes the function: {error}"
         raise RewardError(f"reward.function: {message}") from error
