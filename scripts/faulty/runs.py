@@ -14,7 +14,7 @@ SMALL = (
     *("evaluation.preview_every=1", "checkpoint.every=1", "checkpoint.minutes=0"),
 )
 STEPS = "schedule.steps=3"
-IMAGES = (*SMALL, "model=tiny_sd3", "model.size=32", STEPS)
+IMAGES = (*SMALL, "model=tiny_sd3", STEPS)
 TEXTS = (*SMALL, "model=tiny_gpt2", "reward=length", "dynamics.length=8")
 KILLED = {
     "grpo": (*IMAGES, "algo=grpo"),

@@ -29,11 +29,12 @@ def clip_tokenizer(words: Sequence[str] | None = None) -> CLIPTokenizer:
     """
     words = vocabulary() if words is None else words
     parts = [[*word[:-1], f"{word[-1]}</w>"] for word in words]
-    alphabet, merges = sorted({part for word in parts for part in word}), []
+    letters, merges = sorted({*"".join(words)}), []
     while counts := Counter(pair for word in parts for pair in pairwise(word)):
         merges.append(min(counts, key=lambda pair: (-counts[pair], pair)))
         parts = [_merged(word, *merges[-1]) for word in parts]
-    tokens = ["<|startoftext|>", "<|endoftext|>", *alphabet, *(a + b for a, b in merges)]
+    tokens = ["<|startoftext|>", "<|endoftext|>", *letters, *(f"{c}</w>" for c in letters)]
+    tokens += [a + b for a, b in merges]
     vocab = {token: i for i, token in enumerate(dict.fromkeys(tokens))}
     tokenizer = CLIPTokenizer(vocab=vocab, merges=merges, model_max_length=TEXT_LENGTH)
     assert all(len(tokenizer(word).input_ids) == 3 for word in words)
