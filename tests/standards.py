@@ -82,7 +82,8 @@ SMALL = (
 _FILE = ("prompts=file", f"prompts.path={PAIRS / 'pairs.jsonl'}")
 _ONE_REWARD = "advantage.weights=null"
 OF_EXPERIMENTS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("openai_cnndm", "openai_tldr"), _FILE),
+    # their rates fall to 0 at the end: of two iterations the first alone would move weights
+    **dict.fromkeys(("openai_cnndm", "openai_tldr"), (*_FILE, "iterations=3")),
     # their own placement is for the value model of a reward model
     "four_models": (*_FILE, "algo.score_placement=last"),
     "trl_tldr": (*_FILE, "algo.score_placement=last", "model.value_path=null"),
@@ -131,30 +132,30 @@ def words_of(algorithm: str, layout: str) -> list[str]:
     own = (*OWN.get(algorithm, ()), *LAYOUTS[layout], _device())
     # the model's kind is the only one of which the algorithm is an option
     is_of_texts = "override /dynamics: token" in options("algo")[algorithm].read_text()
-    return [f"algo={algorithm}", *_unless_given((TEXTS if is_of_texts else IMAGES), own), *own]
+    return [f"algo={algorithm}", *_merged(COMMON, TEXTS if is_of_texts else IMAGES, own)]
 
 
 def words_of_experiment(name: str, small: Callable[[str], list[str]]) -> list[str]:
     """The words of an experiment's run; `small` gives those of its family's small pipeline."""
     chosen = compose([f"experiment={name}"], verify=False)
     model, is_of_texts = chosen.choices["model"], chosen.choices["dynamics"] == "token"
-    own = [*OF_EXPERIMENTS.get(name, ()), "iterations=2", *LAYOUTS["whole"], _device()]
+    kind, own = SMALL, [*OF_EXPERIMENTS.get(name, ()), *LAYOUTS["whole"], _device()]
     if is_of_texts:
+        kind = TEXTS[1:]
         own += ["model.path=zoo:tiny_gpt2"] if model == "gpt2" else []
-        return [f"experiment={name}", *_unless_given(TEXTS[1:], own), *own]
-    shipped = SHIPPED.get(model)
-    own += [*shipped, "model.size=32"] if shipped else small(model)
-    return [f"experiment={name}", *_unless_given(SMALL, own), *own]
+    else:
+        shipped = SHIPPED.get(model)
+        own += [*shipped, "model.size=32"] if shipped else small(model)
+    return [f"experiment={name}", *_merged(COMMON, ("iterations=2",), kind, own)]
 
 
 def _device() -> str:
     return f"hardware={'gpu' if torch.cuda.is_available() else 'cpu'}"
 
 
-def _unless_given(kind: Sequence[str], own: Sequence[str]) -> list[str]:
-    """The words of a kind and those of all runs, but for keys that a case's own words have."""
-    given = {word.partition("=")[0] for word in own}
-    return [word for word in (*kind, *COMMON) if word.partition("=")[0] not in given]
+def _merged(*parts: Sequence[str]) -> list[str]:
+    """The words of all parts; of two with one key, the later one."""
+    return [*{word.partition("=")[0]: word for part in parts for word in part}.values()]
 
 
 def trained(words: Sequence[str], *, pause: int | None = None) -> Standard:

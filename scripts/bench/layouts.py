@@ -45,9 +45,13 @@ def alone(threads: int, micro: int, sample: int) -> list[str]:
     return ["hardware=cpu", f"hardware.threads={threads}", *batches(micro, sample)]
 
 
+def several(processes: int) -> list[str]:
+    words = ["hardware=ddp", "hardware.device=cpu", f"hardware.processes={processes}"]
+    return [*words, "hardware.threads=1"]
+
+
 def together(processes: int, micro: int = 8, sample: int = 8) -> list[str]:
-    several = ["hardware=ddp", "hardware.device=cpu", f"hardware.processes={processes}"]
-    return [*several, "hardware.threads=1", *batches(micro, sample)]
+    return [*several(processes), *batches(micro, sample)]
 
 
 def layouts() -> dict[str, Layout]:
@@ -157,7 +161,7 @@ def costs(rounds: int) -> None:
             "free, 2 threads": ["hardware=cpu", "hardware.threads=2"],
             "free, 1 thread": ["hardware=cpu", "hardware.threads=1"],
             "a tile, 1 process": ["hardware=cpu", f"hardware.tile={tile}"],
-            "a tile, 2 processes": [*together(2)[:4], f"hardware.tile={tile}"],
+            "a tile, 2 processes": [*several(2), f"hardware.tile={tile}"],
         }
         found: dict[str, list[float]] = {side: [] for side in sides}
         for side in [*sides] * rounds:

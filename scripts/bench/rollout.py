@@ -19,6 +19,7 @@ from statistics import median
 import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
+from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from rlfactory.dynamics.token import Token
@@ -27,14 +28,35 @@ from rlfactory.model.causal_lm import CausalLM
 END = "<|endoftext|>"
 
 
+def save_tokenizer(folder: Path, vocabulary: int) -> None:
+    """Write a tokenizer of whole words, the first of which ends a text."""
+    words = {END: 0} | {f"w{i}": i for i in range(1, vocabulary)}
+    tokenizer = Tokenizer(WordLevel(words, unk_token=END))
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END).save_pretrained(folder)
+
+
+@torch.no_grad()
+def generated(model: CausalLM, prompt: Tensor, length: int, *, least: int | None) -> Tensor:
+    """Responses by transformers' `generate`, as a rollout draws them: all tokens, temperature 1."""
+    ids: Tensor = model.network.generate(
+        input_ids=prompt,
+        attention_mask=torch.ones_like(prompt),
+        do_sample=True,
+        top_k=0,
+        top_p=1.0,
+        max_new_tokens=length,
+        min_new_tokens=least,
+        pad_token_id=0,
+    )
+    return ids[:, prompt.shape[1] :]
+
+
 def build(folder: Path, layers: int, width: int, vocabulary: int, ends: int) -> CausalLM:
     """A GPT-2 with random weights, saved and loaded as any other.
 
     The first `ends` of its tokens end a text.
     """
-    words = {END: 0} | {f"w{i}": i for i in range(1, vocabulary)}
-    tokenizer = Tokenizer(WordLevel(words, unk_token=END))
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END).save_pretrained(folder)
+    save_tokenizer(folder, vocabulary)
     config = GPT2Config(
         vocab_size=vocabulary,
         n_positions=512,
@@ -92,18 +114,8 @@ def main() -> None:
         uniform = torch.rand(a.batch, a.new)
         return int(model.rollout(prompt, mask, dynamics, uniform).mask.sum())
 
-    @torch.no_grad()
     def theirs() -> int:
-        ids = model.network.generate(
-            input_ids=prompt,
-            attention_mask=mask.long(),
-            do_sample=True,
-            top_k=0,
-            top_p=1.0,
-            max_new_tokens=a.new,
-            min_new_tokens=None if a.end else a.new,
-            pad_token_id=0,
-        )[:, a.prompt :]
+        ids = generated(model, prompt, a.new, least=None if a.end else a.new)
         before = (ids < ends).cumsum(1) - (ids < ends).long()
         return int((before == 0).sum()) if a.end else ids.numel()
 

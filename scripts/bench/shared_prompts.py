@@ -19,9 +19,8 @@ from statistics import median
 from unittest import mock
 
 import torch
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from rollout import generated, save_tokenizer
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from rlfactory.algo.ppo import PPO
 from rlfactory.batch import TokenBatch
@@ -31,7 +30,6 @@ from rlfactory.model.precision import Precision
 from rlfactory.rollout import Tokens
 from rlfactory.tools.fake_tensors import Counting
 
-END = "<|endoftext|>"
 SMOLLM2_135M = {
     # the config.json of HuggingFaceTB/SmolLM2-135M
     **{"vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536},
@@ -43,9 +41,7 @@ SMOLLM2_135M = {
 
 def build(folder: Path, dtype: str) -> CausalLM:
     """A model with random weights, saved and loaded as any other."""
-    words = {END: 0} | {f"w{i}": i for i in range(1, SMOLLM2_135M["vocab_size"])}
-    tokenizer = Tokenizer(WordLevel(words, unk_token=END))
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END).save_pretrained(folder)
+    save_tokenizer(folder, SMOLLM2_135M["vocab_size"])
     LlamaForCausalLM(LlamaConfig(**SMOLLM2_135M)).save_pretrained(folder)
     precision = Precision(weights=dtype, rollout=dtype, learning=dtype)
     return CausalLM(
@@ -104,16 +100,7 @@ def main() -> None:
 
     def theirs() -> None:
         with model.precision.sampling(), model.precision.autocast(model.device):
-            model.network.generate(
-                input_ids=prompt,
-                attention_mask=mask.long(),
-                do_sample=True,
-                top_k=0,
-                top_p=1.0,
-                max_new_tokens=a.new,
-                min_new_tokens=a.new,
-                pad_token_id=0,
-            )
+            generated(model, prompt, a.new, least=a.new)
 
     algo, tokens = PPO(dynamics, baseline="group", value_weight=0.0), ours()
     batch = TokenBatch(tokens, torch.randn_like(tokens.log_prob), tokens.value)

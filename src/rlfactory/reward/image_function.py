@@ -84,8 +84,10 @@ class VideoFunction(ImageFunction):
 
 def convert_images(images: Tensor, form: Form) -> Any:
     """A copy of images `[B, 3, H, W]` uint8 in the form that a function takes; it may change it."""
-    if form in ("tensor", "unit"):
-        return images.clone() if form == "tensor" else images.float() / 255
+    if form == "tensor":
+        return images.clone()
+    if form == "unit":
+        return images.float() / 255
     if form == "numpy":
         return images.permute(0, 2, 3, 1).contiguous().numpy().copy()
     return batch_to_pil(images)
