@@ -1,7 +1,7 @@
 """Standards: the weights and metrics that each algorithm and each experiment gives a small model.
 
 A line of data/golden/standards.jsonl is a case on a kind of machine, since another processor or
-version of torch adds in another order. An algorithm learns for three iterations in two layouts of
+version of torch adds in another order. An algorithm learns for two iterations in two layouts of
 its batches; an experiment for two in one, with its own family of networks, made small, and another
 reward and prompts. A change that moves bits stores them anew, and its commit says why:
 
@@ -37,11 +37,14 @@ LAYOUTS = {
 }
 """Micro-batches that hold an update's items, and ones that are accumulated."""
 COMMON = (
-    *("iterations=3", "prompts_per_iteration=2", "group_size=4", "updates_per_iteration=2"),
+    *("iterations=2", "prompts_per_iteration=2", "group_size=4", "updates_per_iteration=2"),
     *("checkpoint.background=false", "checkpoint.minutes=0", "scoring.background=none"),
     *("evaluation.prompts=1", "evaluation.preview_every=0"),
 )
-IMAGES = ("model=tiny_sd3", "reward=compressibility", "schedule.steps=4", "evaluation.steps=1")
+IMAGES = (
+    *("model=tiny_sd3", "model.size=32", "reward=compressibility", "schedule.steps=4"),
+    "evaluation.steps=1",
+)
 TEXTS = ("model=tiny_gpt2", "reward=length", "dynamics.length=8")
 GRADIENT = ("updates_per_iteration=1", "reward=jpeg_standin")
 OWN: Mapping[str, tuple[str, ...]] = {
@@ -146,7 +149,7 @@ def words_of_experiment(name: str, small: Callable[[str], list[str]]) -> list[st
     else:
         shipped = SHIPPED.get(model)
         own += [*shipped, "model.size=32"] if shipped else small(model)
-    return [f"experiment={name}", *_merged(COMMON, ("iterations=2",), kind, own)]
+    return [f"experiment={name}", *_merged(COMMON, kind, own)]
 
 
 def _device() -> str:

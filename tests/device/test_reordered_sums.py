@@ -31,6 +31,7 @@ SMALL = [
     "updates_per_iteration=2",
     "sample_batch=4",
     "schedule.steps=4",
+    "model.size=32",
 ]
 SD3 = "window=fixed window.steps=[0,1,2] micro_batch=5"
 CASES = {

@@ -21,7 +21,7 @@ TINY = [
     "schedule.steps=4",
     "micro_batch=12",
     "sample_batch=6",
-    "model.size=64",
+    "model.size=32",
     "reward=compressibility",
     "precision=fp32",
 ]

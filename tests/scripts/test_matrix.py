@@ -25,9 +25,9 @@ sys.path.remove(DOCS)
 SHORT = [
     *("hardware=cpu", "reward=compressibility", "prompts=shapes", "iterations=1"),
     *("prompts_per_iteration=2", "group_size=2", "schedule.steps=6", "micro_batch=8"),
-    *("sample_batch=4", "optimizer.lr=0.01"),
+    *("sample_batch=4", "optimizer.lr=0.01", "model.size=32"),
 ]
-"""An iteration of a second."""
+"""An iteration of half a second."""
 
 
 def test_every_algorithm_and_model_of_images_is_in_it() -> None:

@@ -93,7 +93,7 @@ def test_an_experiment_is_as_stored(
 @pytest.mark.slow
 @pytest.mark.parametrize(("algorithm", "layout"), one_layout("split"))
 def test_a_resumed_run_has_the_same_weights(algorithm: str, layout: str) -> None:
-    found = trained(words_of(algorithm, layout), pause=2)
+    found = trained(words_of(algorithm, layout), pause=1)
     del found["moved"]  # since it was resumed
     agrees((algorithm, layout), found)
 
