@@ -3,6 +3,8 @@
 That of Stable Diffusion 3 is in conftest.py.
 """
 
+import json
+import shutil
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -122,6 +124,7 @@ __all__ = [
     "sana_folder",
     "schnell_folder",
     "sd_folder",
+    "sd_v_folder",
     "sdxl_folder",
     "small",
     "wan21_i2v_folder",
@@ -229,6 +232,21 @@ def sd_folder(recipe: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> P
         )
     pipe.to(torch.float16).save_pretrained(folder / "pipe")
     return folder / "pipe"
+
+
+def with_prediction(folder: Path, kind: str) -> None:
+    """What a pipeline's scheduler says that its network predicts."""
+    config = folder / "scheduler" / "scheduler_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"prediction_type": kind}))
+
+
+@pytest.fixture(scope="session")
+def sd_v_folder(sd_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, of a network that predicts v as Stable Diffusion 2.1's."""
+    folder = tmp_path_factory.mktemp("tiny_sd_v") / "pipe"
+    shutil.copytree(sd_folder, folder)
+    with_prediction(folder, "v_prediction")
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from rlfactory.dynamics.ddim import DDIM
 from rlfactory.dynamics.ode import ODE
-from rlfactory.dynamics.ops.forward_process import VariancePreserving
-from rlfactory.dynamics.schedule import Leading
+from rlfactory.dynamics.ops.forward_process import VariancePreserving, VelocityPrediction
+from rlfactory.dynamics.schedule import Leading, Trailing
 
 PROCESS = VariancePreserving.scaled_linear()
 # Provenance: diffusion.md 1.1, ddpo-pytorch's own function: 50 leading steps with offset 1, eta 1.
@@ -55,6 +55,33 @@ def test_every_step_is_that_of_diffusers(golden: Any, final_alpha: Any, eta: flo
     for i, timestep in enumerate(scheduler.timesteps):
         expected = scheduler.step(golden.v, timestep, golden.x, eta=eta, variance_noise=noise)
         step = DDIM(PROCESS, eta=eta, final_alpha=final_alpha).step(
+            golden.x, golden.v, times[i].expand(2), times[i + 1].expand(2), noise=noise
+        )
+        torch.testing.assert_close(step.next, expected.prev_sample, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("rescaled", [False, True])
+def test_every_step_of_a_predicted_velocity_is_that_of_diffusers(
+    golden: Any, rescaled: bool
+) -> None:
+    scheduler = DDIMScheduler(
+        beta_schedule="scaled_linear",
+        beta_start=0.00085,
+        beta_end=0.012,
+        clip_sample=False,
+        set_alpha_to_one=False,
+        prediction_type="v_prediction",
+        timestep_spacing="trailing",
+        rescale_betas_zero_snr=rescaled,
+    )
+    scheduler.set_timesteps(10)
+    noise = torch.randn(golden.x.shape, generator=torch.Generator().manual_seed(0))
+    process, times = VelocityPrediction(scheduler.alphas_cumprod), Trailing(steps=10).sigmas(1.0)
+    assert (process.abar(times[0]) == 0) == rescaled
+    for i, timestep in enumerate(scheduler.timesteps):
+        # not 1: there its first variance rounds to more than 1 - abar', whose root is nan
+        expected = scheduler.step(golden.v, timestep, golden.x, eta=0.5, variance_noise=noise)
+        step = DDIM(process, eta=0.5).step(
             golden.x, golden.v, times[i].expand(2), times[i + 1].expand(2), noise=noise
         )
         torch.testing.assert_close(step.next, expected.prev_sample, rtol=1e-4, atol=1e-5)

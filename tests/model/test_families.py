@@ -114,6 +114,7 @@ OF_PICTURES = tuple(
 """Of FLUX.3's tokens of reference images."""
 CASES = (
     Case("StableDiffusionPipeline", of("sd_folder")),
+    Case("StableDiffusionPipeline", of("sd_v_folder")),
     Case("StableDiffusionXLPipeline", of("sdxl_folder")),
     Case(
         "StableDiffusion3Pipeline",

@@ -1,10 +1,10 @@
-import json
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 import torch
+from tiny_pipelines import with_prediction
 from torch import Tensor
 
 from rlfactory.model.sd import SD
@@ -161,15 +161,11 @@ def test_loading_says_nothing(make: MakeSD, capfd: pytest.CaptureFixture[str]) -
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("kind", ["v_prediction", "sample"])
-def test_another_prediction_is_refused(
-    make: MakeSD, sd_folder: Path, tmp_path: Path, kind: str
-) -> None:
+def test_another_prediction_is_refused(make: MakeSD, sd_folder: Path, tmp_path: Path) -> None:
     folder = tmp_path / "other"
     shutil.copytree(sd_folder, folder)
-    config = folder / "scheduler" / "scheduler_config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"prediction_type": kind}))
-    with pytest.raises(ModelError, match=rf"^model\.path=.*other predicts {kind}.*epsilon"):
+    with_prediction(folder, "sample")
+    with pytest.raises(ModelError, match=r"^model\.path=.*other predicts sample.*v_prediction$"):
         make(path=str(folder))
 
 

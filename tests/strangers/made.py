@@ -463,8 +463,8 @@ def _scheduler(folder: Path, name: str, **values: Any) -> None:
     _change(folder / "scheduler" / "scheduler_config.json", _class_name=name, **values)
 
 
-def v_prediction(folder: Path) -> None:
-    _scheduler(folder, "DDIMScheduler", prediction_type="v_prediction")
+def predicts_the_sample(folder: Path) -> None:
+    _scheduler(folder, "DDIMScheduler", prediction_type="sample")
 
 
 def euler(folder: Path) -> None:

@@ -52,11 +52,12 @@ class DDIM(Dynamics):
         noise: Tensor | None = None,
         next: Tensor | None = None,
     ) -> Step:
-        x, eps = x.float(), prediction.float()
+        x, prediction = x.float(), prediction.float()
         abar = self.forward_process.abar(expand_like(t, x))
         abar_next = self._abar_next(expand_like(t_next, x))
         variance = self.eta**2 * (1 - abar_next) / (1 - abar) * (1 - abar / abar_next)
-        x0 = self.forward_process.to_x0(x, eps, t)
+        x0 = self.forward_process.to_x0(x, prediction, t)
+        eps = self.forward_process.to_eps(x, prediction, t)
         # min_std does not enter the mean, which is that of the published scheduler
         mean = abar_next.sqrt() * x0 + (1 - abar_next - variance).sqrt() * eps
         return gaussian_step(mean, variance.sqrt().clamp(min=self.min_std), noise, next)

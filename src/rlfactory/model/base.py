@@ -271,7 +271,7 @@ class ImageModel(Model):
 
     @abstractmethod
     def predict(self, x: Tensor, t: Tensor, condition: Condition) -> Tensor:
-        """The network's prediction: the velocity ("flow") or the noise ("vp").
+        """The network's prediction: the velocity ("flow"); the noise or v ("vp").
 
         Guidance is applied here and nowhere else, so sampling, replay and evaluation agree. It
         must be deterministic, so that a replayed step has a ratio of exactly 1.

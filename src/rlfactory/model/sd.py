@@ -5,26 +5,32 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from rlfactory.dynamics.ops.forward_process import VariancePreserving
+from rlfactory.dynamics.ops.forward_process import VariancePreserving, VelocityPrediction
 from rlfactory.model.base import Resolution
 from rlfactory.model.image_base import PipelineModel
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
 from rlfactory.model.pipelines.noise_levels import units_of
+from rlfactory.model.pipelines.scheduler_config import noise_scheduler_fault
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.types import NonNegative, Positive, PositiveInt, Size
 
 # The four projections of self- and cross-attention that DDPO's implementations adapt.
 ATTENTION_PROJECTIONS = ["to_q", "to_k", "to_v", "to_out.0"]
 
+PROCESSES = {"epsilon": VariancePreserving, "v_prediction": VelocityPrediction}
+"""By the `prediction_type` of the pipeline's scheduler."""
+
 
 class SD(PipelineModel):
-    """A `StableDiffusionPipeline` that predicts noise; its UNet is trained, the rest frozen.
+    """A `StableDiffusionPipeline`; its UNet is trained, the rest frozen.
+
+    It predicts noise or, as Stable Diffusion 2.1, v: its scheduler's `prediction_type` says which.
 
     `guidance` above 1 doubles the forward passes; in training both halves get gradient, as in
     DDPO. The safety checker is not loaded: it would replace training images by black ones.
 
     Raises:
-        ModelError: the model can't be loaded, predicts something else than noise, or does not fit
+        ModelError: the model can't be loaded, predicts neither noise nor v, or does not fit
             `size` or the adapters.
     """
 
@@ -56,15 +62,15 @@ class SD(PipelineModel):
         """
         options |= {"lora_rank": lora_rank, "lora_alpha": lora_alpha, "guidance": guidance}
         super().__init__(*given, **options)
-        self.forward_process = VariancePreserving(self.pipe.scheduler.alphas_cumprod)
+        scheduler = self.pipe.scheduler
+        process = PROCESSES[scheduler.config.prediction_type]
+        self.forward_process = process(scheduler.alphas_cumprod)
 
     def check_options(self) -> None:
-        """The network predicts noise."""
-        kind = self.pipe.scheduler.config.prediction_type
-        if kind != "epsilon":
-            raise ModelError(
-                f"model.path={self.path} predicts {kind}; allowed is a model of epsilon"
-            )
+        """The network predicts noise or v."""
+        scheduler = self.pipe.scheduler
+        if fault := noise_scheduler_fault(type(scheduler).__name__, scheduler.config):
+            raise ModelError(f"model.path={self.path} {fault}")
 
     def resolution_of(self, size: Size) -> Resolution:
         """Any multiple of the autoencoder's factor, without a timestep shift."""
@@ -77,7 +83,7 @@ class SD(PipelineModel):
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         last = len(self.forward_process.alphas_cumprod) - 1
-        noise: Tensor = self.network(
+        prediction: Tensor = self.network(
             x,
             # integers within the table, as the forward process rounds them
             (1000 * t).round().long().clamp(0, last),
@@ -85,7 +91,7 @@ class SD(PipelineModel):
             added_cond_kwargs=self._added_conditions(x, text),
             return_dict=False,
         )[0]
-        return noise
+        return prediction
 
     def _added_conditions(self, x: Tensor, text: TextEmbeddings) -> dict[str, Tensor]:
         """What the UNet is told beside the time and the text: nothing."""

@@ -11,7 +11,7 @@ from rlfactory.model.sd import SD
 
 
 class SDXL(SD):
-    """A `StableDiffusionXLPipeline` that predicts noise; its UNet is trained, the rest frozen.
+    """A `StableDiffusionXLPipeline`; its UNet is trained, the rest frozen.
 
     The network is told the image's size: as the original and as the target size, with no crop, as
     the pipeline does by default. An empty negative prompt has embeddings of zeros where the

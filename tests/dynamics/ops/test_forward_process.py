@@ -3,12 +3,20 @@ import torch
 from diffusers import DDIMScheduler, DDPMScheduler
 from torch import Tensor
 
-from rlfactory.dynamics.ops.forward_process import ForwardProcess, RectifiedFlow, VariancePreserving
+from rlfactory.dynamics.ops.forward_process import (
+    ForwardProcess,
+    RectifiedFlow,
+    VariancePreserving,
+    VelocityPrediction,
+)
 
 VP = VariancePreserving.scaled_linear()
 
 
-@pytest.fixture(params=[RectifiedFlow(), VP], ids=lambda process: process.name)
+V = VelocityPrediction.scaled_linear()
+
+
+@pytest.fixture(params=[RectifiedFlow(), VP, V], ids=lambda process: type(process).__name__)
 def process(request: pytest.FixtureRequest) -> ForwardProcess:
     chosen: ForwardProcess = request.param
     return chosen
@@ -85,6 +93,14 @@ def test_velocities() -> None:
     timesteps = (1000 * t).round().long()
     torch.testing.assert_close(scheduler.get_velocity(x0, eps, timesteps), v)
     torch.testing.assert_close(scheduler.add_noise(x0, eps, timesteps), x)
+
+
+def test_a_predicted_velocity_tells_the_sample_where_there_is_only_noise() -> None:
+    x0, eps, _ = sample()
+    process, t = VelocityPrediction(torch.tensor([0.9, 0.0])), torch.full((5,), 0.001)
+    x, v = process.noise(x0, eps, t), process.target(x0, eps, t)
+    assert torch.equal(x, eps)
+    assert torch.equal(process.to_x0(x, v, t), x0)
 
 
 def test_the_table_is_that_of_stable_diffusion_and_ends_at_its_ends() -> None:

@@ -92,7 +92,7 @@ class RectifiedFlow(ForwardProcess):
 
 
 class VariancePreserving(ForwardProcess):
-    """`x = sqrt(abar) x0 + sqrt(1 - abar) eps`; networks predict eps (Stable Diffusion 1 and 2).
+    """`x = sqrt(abar) x0 + sqrt(1 - abar) eps`; networks predict eps (Stable Diffusion 1, SDXL).
 
     Networks know integer timesteps only, so abar is looked up at `round(1000 t)`, within the table.
     Time 0 is timestep 0, at which a little noise is left.
@@ -151,3 +151,24 @@ class VariancePreserving(ForwardProcess):
         """`alpha eps - sigma x0` (v-prediction, arXiv 2202.00512)."""
         alpha, sigma = self.alpha_sigma(expand_like(t, x0))
         return alpha * eps - sigma * x0
+
+
+class VelocityPrediction(VariancePreserving):
+    """The same process; networks predict `v = alpha eps - sigma x0` (Stable Diffusion 2.1).
+
+    Unlike a prediction of the noise it also tells x0 where abar is 0 (arXiv 2305.08891).
+    """
+
+    def to_x0(self, x: Tensor, prediction: Tensor, t: Tensor) -> Tensor:
+        """`alpha x - sigma v`."""
+        alpha, sigma = self.alpha_sigma(expand_like(t, x))
+        return alpha * x - sigma * prediction
+
+    def to_eps(self, x: Tensor, prediction: Tensor, t: Tensor) -> Tensor:
+        """`sigma x + alpha v`."""
+        alpha, sigma = self.alpha_sigma(expand_like(t, x))
+        return sigma * x + alpha * prediction
+
+    def target(self, x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:
+        """`alpha eps - sigma x0`."""
+        return self.velocity(x0, eps, t)

@@ -40,6 +40,8 @@ CONVERSIONS = ("use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas",
 
 BETAS = ("DDIMScheduler", "PNDMScheduler", "DDPMScheduler")
 """Schedulers of published models that predict noise, whose samples DDIM's steps stand for."""
+PREDICTIONS = ("epsilon", "v_prediction")
+"""Values of `prediction_type` that a model on a schedule of betas may have."""
 SPACINGS = ("leading", "trailing")
 """Values of `timestep_spacing` that a schedule of this name follows."""
 
@@ -94,10 +96,12 @@ def flow_scheduler_fault(name: str, scheduler: Mapping[str, Any]) -> str | None:
 
 
 def noise_scheduler_fault(name: str, scheduler: Mapping[str, Any]) -> str | None:
-    """Why a model is none that predicts noise on a schedule of betas; None if it is one."""
+    """Why a model doesn't predict noise or v on a schedule of betas; None if it does."""
     predicted = scheduler.get("prediction_type", "epsilon")
-    if predicted != "epsilon":
-        return f"predicts {predicted} ({name}); allowed are models that predict epsilon, the noise"
+    if predicted not in PREDICTIONS:
+        return f"predicts {predicted} ({name}); allowed is one of {', '.join(PREDICTIONS)}"
+    if predicted == "epsilon" and scheduler.get("rescale_betas_zero_snr"):
+        return f"predicts epsilon ({name}) at rescale_betas_zero_snr=true, where all is noise"
     if not {"beta_start", "beta_schedule", "trained_betas"} & {*scheduler}:
         return f"is sampled by {name}, which has no betas; allowed are schedulers as DDIM's"
     if (train_steps := scheduler.get("num_train_timesteps", 1000)) != 1000:
