@@ -136,7 +136,7 @@ def _of_command(options: Options, processes: int) -> Translation | None:
 def _chosen(key: str, kind: str) -> str:
     """The option of `algo` for a command of TRL or ms-swift; PlanError where it has none."""
     trainers = libraries()["TRL"]["trainers"]
-    known = {own["command"]: algo for algo, own in trainers.items() if "command" in own}
+    known = {own["command"]: algo for algo, own in trainers.items()}
     if kind.lower() not in known:
         message = f"is {kind.lower()}; known are {', '.join(known)}"
         raise PlanError([Problem(key, message, "rlfactory list")])
@@ -155,24 +155,9 @@ def trainer_of(content: Content) -> str | None:
 def of_trl(content: Content, processes: int, trainer: str | None = None) -> Translation:
     """Translate a configuration of TRL, whose trainer its keys show unless it is known."""
     algo = trainer or trainer_of(content)
-    if algo == "ddpo":
-        return _of_ddpo_config(content, processes)
     if algo == "grpo_token" and content.get("rloo"):
         algo = "rloo"
     return translate("TRL", content, processes, algo)
-
-
-def _of_ddpo_config(content: Content, processes: int) -> Translation:
-    """DDPOConfig: ddpo-pytorch's options, flattened with underscores."""
-    dotted: dict[str, Any] = {}
-    defaults = libraries()["TRL"]["trainers"]["ddpo"]["defaults"]
-    for key, value in {**defaults, **content}.items():
-        parts = r"^(sample|train|pretrained|per_prompt_stat_tracking)_"
-        dotted[re.sub(parts, r"\1.", key)] = value
-    if not content.get("per_prompt_stat_tracking"):
-        for key in [key for key in dotted if key.startswith("per_prompt_stat_tracking.")]:
-            del dotted[key]
-    return translate("ddpo-pytorch", dotted, processes, peer="TRL")
 
 
 def of_swift(content: Content, processes: int) -> Translation:
@@ -209,7 +194,6 @@ def translate(
     content: Mapping[str, Any],
     processes: int = 1,
     trainer: str | None = None,
-    peer: str | None = None,
 ) -> Translation:
     """Translate the options of a library, nested or dotted.
 
@@ -218,7 +202,6 @@ def translate(
         content: its options.
         processes: the number of GPUs that they are for.
         trainer: the option of `algo`, where the options do not say it.
-        peer: the library, where it has the names of another.
 
     Raises:
         PlanError: a choice is none that is here.
@@ -230,11 +213,11 @@ def translate(
     base = libraries()["TRL"]["trainers"].get(trainer, {}).get("defaults", {})
     given = {**base, **data.get("defaults", {}), **own, **given}
     known = {**given, "library": library, "processes": processes}
-    made = Translation(peer or library, given, known, vars(computed))
+    made = Translation(library, given, known, vars(computed))
     made.type(*data.get("words", "").split(), *([f"algo={trainer}"] if trainer else []))
     for row in data["rows"]:
         made.apply(row)
-    made.translate_rest([*data.get("names", [library]), made.peer], data.get("nothing", {}))
+    made.translate_rest(data.get("names", [library]), data.get("nothing", {}))
     for row in data.get("last", ()):
         made.apply(row)
     return made
