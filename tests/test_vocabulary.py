@@ -8,9 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FORMER = {
-    *("CHANGELOG.md", "src/rlfactory/config/schema/targets.py", "tests/config/test_frozen.py"),
-    "src/rlfactory/config/frozen.py",
-    *("tests/data/old_run/config.yaml", "tests/data/old_targets.txt"),
+    "CHANGELOG.md",
 }
 """Where former names are listed."""
 

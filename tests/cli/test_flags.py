@@ -148,7 +148,7 @@ def test_the_line_that_makes_keys_the_roots_counts_at_the_top(
         ("iterations: 3\n", "mine.yaml needs the first line # @package _global_"),
         (
             "# @package _global_\ndefaults:\n  - override /algo: grpoo\n",
-            "Did you mean grpo? (chosen in ",
+            "algo: there is no option grpoo, which the defaults of a chosen file name",
         ),
     ],
 )

@@ -299,7 +299,7 @@ def test_code_beside_the_weights_of_a_language_model_is_not_run(
         load_tokenizer(str(folder), key="model.path")
 
 
-def test_a_configuration_in_python_is_read_and_not_run(
+def test_a_configuration_in_python_is_not_run(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = CODE.format(mark=str(place / "executed"))

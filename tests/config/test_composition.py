@@ -20,12 +20,12 @@ def merged(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     monkeypatch.setattr(
         composition, "merged", lambda chosen: made.append([*chosen]) or merge(chosen)
     )
-    composition._cached_merge.cache_clear()
+    composition._cached.cache_clear()
     made.clear()
     return made
 
 
-def test_choices_are_cached_merge_and_values_are_each_ones_own(merged: list[list[str]]) -> None:
+def test_choices_are_merged_once_and_values_are_each_ones_own(merged: list[list[str]]) -> None:
     first = Composition(["algo=grpo"]).changed(parse(["seed=3"]))
     again = Composition(["algo=grpo"]).changed()
     assert merged == [["algo=grpo"]]

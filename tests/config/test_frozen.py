@@ -1,17 +1,12 @@
 """Run folders of other versions, and those that are damaged or that somebody changed by hand."""
 
-import json
-import shutil
-import subprocess
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
-from safetensors.torch import load_file
 
 from rlfactory.config import frozen as frozen_configs
 from rlfactory.config.diff import differences
@@ -26,18 +21,10 @@ from rlfactory.config.frozen import (
     with_new_keys,
 )
 from rlfactory.config.overrides import override_frozen, plan_from_words
-from rlfactory.config.schema import targets
-from rlfactory.config.schema.signature import read_signature
-from rlfactory.config.schema.targets import RENAMED, new_path, removal_note
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.train.process.worker import read_config
 from rlfactory.utils.data_files import FileError
 from rlfactory.utils.dotted_keys import value_at
-
-DATA = Path(__file__).parents[1] / "data"
-OLD_RUN = DATA / "old_run"
-"""Written before the targets moved: a checkpoint after iteration 1 of 2; `expected` holds the
-metrics, the weights and the optimizer that the same version then reached in iteration 2."""
 
 
 @pytest.fixture(scope="module")
@@ -65,14 +52,6 @@ def test_what_changes_no_result_is_filled_in(frozen: dict[str, Any]) -> None:
     assert (whole["minutes"], whole["best"], whole["keep"]) == (5, True, 7)
     del frozen["checkpoint"]
     assert with_defaults(frozen)["checkpoint"]["keep"] == 2
-
-
-def test_keys_that_were_removed_are_ignored(frozen: dict[str, Any], sound: dict[str, Any]) -> None:
-    frozen["checkpoint"] |= {"on_error": "wait", "patience": 30}
-    assert check_frozen(frozen) == []
-    assert with_defaults(frozen) == frozen
-    assert differences(frozen, sound) == differences(sound, frozen) == []
-    assert override_frozen(frozen, ["checkpoint.keep=3"]).values["checkpoint"]["keep"] == 3
 
 
 def test_a_run_of_before_prompt_sets_can_be_evaluated_on_some(frozen: dict[str, Any]) -> None:
@@ -134,108 +113,12 @@ def test_each_command_says_which_keys_are_missing(
     assert "lacks epochs" in refused("algo=grpo", "regularizer=kl_v", "run_dir=old")
 
 
-def test_a_run_by_deepspeed_is_refused_with_what_to_use(
-    frozen: dict[str, Any], tmp_path: Path
-) -> None:
-    frozen["hardware"] = {"_target_": "rlfactory.hardware.deepspeed.DeepSpeed", "zero": 2}
-    (problem,) = check_frozen(frozen)
-    assert problem.key == "hardware._target_"
-    assert "DeepSpeed was removed; to resume this run" in problem.message
-    assert "hardware=fsdp2" in problem.message
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(frozen))
-    with pytest.raises(RunFolderError, match="DeepSpeed was removed"):
-        read_config(RunFolder(tmp_path))
-
-
-def test_every_target_of_the_former_layout_is_found_or_said_to_be_removed() -> None:
-    for target in (DATA / "old_targets.txt").read_text().split():
-        assert removal_note(target) or read_signature(new_path(target) or target), target
-    texts = [path.read_text() for path in (DATA.parents[1] / "conf").rglob("*.yaml")]
-    assert not [old for old in RENAMED for text in texts if f"{old}\n" in text]
-
-
-def test_moved_targets_and_removed_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    old = {
-        "advantage": {"_target_": "rlfactory.advantage.group.GroupAdvantage", "std": "group"},
-        "eval_rewards": {"parts": {"g": {"_target_": "rlfactory.reward.geneval_reward.GenEval"}}},
-        "window": [{"_target_": "rlfactory.dynamics.window.Fixed"}],
-        "schedule": {"_target_": "rlfactory.dynamics.window.FixedLater"},
-        "checkpoint": {"keep": 3, "no_longer": 1},
-    }
-    monkeypatch.setattr(frozen_configs, "REMOVED_KEYS", ("checkpoint.no_longer", "guard.no_longer"))
-    assert upgrade(old) == {
-        **frozen_configs.LATER_KEYS,
-        "advantage": {"_target_": "rlfactory.algo.advantage.group.GroupAdvantage", "std": "group"},
-        "eval_rewards": {"parts": {"g": {"_target_": "rlfactory.reward.geneval.GenEval"}}},
-        "window": [{"_target_": "rlfactory.dynamics.window.FixedSteps"}],
-        "schedule": {"_target_": "rlfactory.dynamics.window.FixedLater"},
-        "checkpoint": {"keep": 3},
-    }
-    assert old["checkpoint"] == {"keep": 3, "no_longer": 1}
-
-
-def test_a_removed_target_says_what_to_use(
-    frozen: dict[str, Any], monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str]
-) -> None:
-    monkeypatch.setitem(targets.REMOVED, "rlfactory.hardware.engine", "use hardware=fsdp2")
-    frozen["hardware"]["_target_"] = target = "rlfactory.hardware.engine.Engine"
-    (problem,) = check_frozen(frozen)
-    assert str(problem) == f"hardware._target_: {target} was removed; use hardware=fsdp2"
-    assert "was removed; use hardware=fsdp2" in refused("check", f"hardware._target_={target}")
-
-
-def test_an_old_target_in_a_file_of_ones_own_names_the_new_one(
-    refused: Callable[..., str], tmp_path: Path
-) -> None:
-    (tmp_path / "conf" / "advantage").mkdir(parents=True)
-    target = "rlfactory.advantage.group.GroupAdvantage"
-    text = f"# @package _global_\nadvantage:\n  _target_: {target}\n"
-    (tmp_path / "conf" / "advantage" / "mine.yaml").write_text(text)
-    said = refused("check", "-cd", "conf", "advantage=mine")
-    assert f"{target} is now rlfactory.algo.advantage.group.GroupAdvantage" in said
-
-
-@pytest.mark.slow
-def test_a_run_of_the_former_layout_resumes_to_the_same_numbers(
-    command: Callable[..., subprocess.CompletedProcess[str]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    run, expected = tmp_path / "run", OLD_RUN / "expected"
-    shutil.copytree(OLD_RUN, run, ignore=shutil.ignore_patterns("expected"))
-    ended = command("resume", "run")
-    assert ended.returncode == 0, ended.stderr
-    assert "another configuration" not in ended.stderr
-    for name in ("weights.safetensors", "optimizer.safetensors"):
-        found = load_file(run / "checkpoints" / "step_000002" / name)
-        for key, value in load_file(expected / name).items():
-            # another CPU or build of torch rounds differently
-            torch.testing.assert_close(found[key], value, rtol=1e-3, atol=1e-6)
-    for line, old in zip(_metrics(run), _metrics(expected), strict=True):
-        # one pixel rounded the other way changes the size of a JPEG
-        assert {key: line[key] for key in old} == pytest.approx(old, rel=2e-2, abs=1e-5)
-
-
-def _metrics(folder: Path) -> list[dict[str, float]]:
-    """A run's metrics without those of the clock and of memory."""
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in row.items() if not k.startswith(("time", "memory"))} for row in lines]
-
-
 def test_keys_that_came_later_are_no_difference_at_their_default(
     frozen: dict[str, Any], sound: dict[str, Any]
 ) -> None:
     del frozen["hardware"]["deterministic"]
     assert check_frozen(frozen) == []
     assert differences(with_new_keys(frozen, sound), sound) == []
-    frozen["checkpoint"]["snapshot"] = True  # once the default
-    assert differences(with_new_keys(frozen, sound), sound) == []
-    frozen["checkpoint"]["snapshot"] = False
-    assert differences(with_new_keys(frozen, sound), sound) == [
-        ("checkpoint.snapshot", False, "auto")
-    ]
-    frozen["checkpoint"]["snapshot"] = "auto"
     sound = {**sound, "hardware": {**sound["hardware"], "deterministic": True}}
     (found,) = differences(with_new_keys(frozen, sound), sound)
     assert found == ("hardware.deterministic", False, True)

@@ -33,7 +33,7 @@ PAGES = [
     *(p for p in sorted((ROOT / "docs").rglob("*.md")) if not p.is_relative_to(GENERATED)),
 ]
 BLOCK = re.compile(r"^( *)```([^\n`]*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
-SHOWN = ("text", "{toctree}", "{include} README.md", "{glossary}", "{eval-rst}")
+SHOWN = ("text", "json", "{toctree}", "{include} README.md", "{glossary}", "{eval-rst}")
 """Languages of blocks that nobody types; autodoc reads those of reStructuredText."""
 ELSEWHERE = {
     "README.md": "tests/test_readme.py",
@@ -50,8 +50,6 @@ ELSEWHERE = {
 NOT_RUN = {
     "docs/model/sd3.md": "tests/model/test_export.py loads these formats",
     "docs/guards.md": "tests/train/guards/test_failure_dump.py reads these files",
-    "docs/migrating/ddpo_pytorch.md": "their file; tests/scripts/test_names.py reads it",
-    "docs/migrating/flow_grpo.md": "their file; tests/scripts/test_names.py reads it",
     "docs/migrating/trl.md": "names objects of the reader; docs/python.md runs this call",
 }
 MADE = {"docs/guides/reward_models.md": ("sft/checkpoints/step_000030", "rm")}

@@ -20,8 +20,8 @@ sys.path.remove(DOCS)
 EXAMPLES = [
     ("trl", "yaml", 1),
     ("flow_factory", "yaml", 1),
-    ("flow_grpo", "python", 1),
-    ("ddpo_pytorch", "python", 8),
+    ("flow_grpo", "json", 32),
+    ("ddpo_pytorch", "json", 8),
 ]
 
 
@@ -46,13 +46,11 @@ def test_an_example_becomes_the_command_below_it(
 ) -> None:
     text = (PAGES / f"{page}.md").read_text(encoding="utf-8")
     before, after = text.split(f"```{language}\n", 1)[1].split("```", 1)
-    file = tmp_path / ("config.py" if language == "python" else "config.yaml")
+    file = tmp_path / f"config.{language}"
     file.write_text(before)
-    function = re.search(r"def (\w+)", before)
-    source = f"{file}:{function[1]}" if language == "python" and function else str(file)
     command = re.search(r"```bash\nrlfactory (.*)\n```", after)
     assert command is not None
-    assert translate_file(source, gpus).command() == shlex.split(command[1])
+    assert translate_file(str(file), gpus).command() == shlex.split(command[1])
 
 
 def test_every_peer_of_the_table_has_names() -> None:

@@ -3,8 +3,8 @@ and checked by itself.
 
 A run folder keeps the `config.yaml` it began with, which may be damaged, edited by hand, or
 somebody else's. What it may name and of which type each value is are checked before anything is
-built from it, as those of a command are. `upgrade` rewrites what this version has moved or
-removed, and `with_defaults` adds keys that came later and change no result.
+built from it, as those of a command are. `upgrade` and `with_defaults` add keys that came later and
+change no result.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ from rlfactory.config.paths import packaged_folder
 from rlfactory.config.problems import Problem
 from rlfactory.config.schema.root import COMPONENTS
 from rlfactory.config.schema.signature import parameters_of
-from rlfactory.config.schema.targets import is_allowed, new_path, removal_note, trusted_by
+from rlfactory.config.schema.targets import is_allowed, trusted_by
 from rlfactory.config.schema_problems import all_node_problems, missing_root_keys, root_problems
 from rlfactory.utils.data_files import FileError, mismatch, read_yaml
 from rlfactory.utils.dotted_keys import last_part, merged, texts
@@ -28,8 +28,6 @@ Config = Mapping[str, Any]
 REMEDY = "restore it from a copy, or begin the run anew"
 CHOICES = "choices"
 LARGEST_SEED = 2**63 - 1
-REMOVED_KEYS = ("checkpoint.on_error", "checkpoint.patience")
-"""Keys that changed no result and are gone; they are dropped from older configurations."""
 LATER_KEYS: Config = {
     "begin_as": "continued",
     "engine": {"_target_": "rlfactory.engine.own.Own"},
@@ -42,12 +40,6 @@ LATER_KEYS: Config = {
     "tree": {"splits": [], "noise_scale": 1.0},
 }
 """Keys that came later, with the values at which they change no result."""
-
-FORMERLY_CUT = ("rlfactory.algo.sft.SFT", "rlfactory.algo.dpo.DPO")
-"""Algorithms whose completions `dynamics.length` cut, before `algo.length` came."""
-
-FORMER_SNAPSHOT = (True, "auto")
-"""The default of `checkpoint.snapshot` in older configurations, and the one of this version."""
 
 
 def read_frozen(path: Path) -> dict[str, Any]:
@@ -73,21 +65,8 @@ def try_frozen(path: Path) -> dict[str, Any] | None:
 
 
 def upgrade(frozen: Config) -> dict[str, Any]:
-    """A configuration with moved targets under their new paths, with the keys that came later and
-    without removed keys.
-    """
-    upgraded: dict[str, Any] = _with_new_paths(merged(LATER_KEYS, frozen))
-    for key in REMOVED_KEYS:
-        group, _, name = key.partition(".")
-        if isinstance(node := upgraded.get(group), dict):
-            upgraded[group] = {other: value for other, value in node.items() if other != name}
-    if isinstance(node := upgraded.get("dynamics"), dict) and node.get("log_prob_of") == "sampled":
-        # it is `full` where nothing is truncated; a stop text was a token
-        upgraded["dynamics"] = {"stop_match": "token", **node, "log_prob_of": "full"}
-    algo, dynamics = upgraded.get("algo"), upgraded.get("dynamics")
-    if isinstance(algo, dict) and algo.get("_target_") in FORMERLY_CUT and "length" not in algo:
-        length = dynamics.get("length") if isinstance(dynamics, dict) else None
-        upgraded["algo"] = {**algo, "length": length}
+    """A configuration with the keys that came later."""
+    upgraded: dict[str, Any] = merged(LATER_KEYS, frozen)
     return upgraded
 
 
@@ -102,18 +81,12 @@ def with_defaults(frozen: Config) -> dict[str, Any]:
 
 
 def with_new_keys(frozen: Config, current: Config) -> dict[str, Any]:
-    """A configuration with the keys of its components that came later, and the default of
-    `checkpoint.snapshot` that has changed since, which changes no result.
+    """A configuration with the keys of its components that came later.
 
     Added are those that `current` sets, with the constructor's default, which is what a component
     without the key does.
     """
     filled = dict(frozen)
-    options, now = frozen.get("checkpoint"), current.get("checkpoint")
-    if isinstance(options, Mapping) and isinstance(now, Mapping):
-        pair = (options.get("snapshot"), now.get("snapshot"))
-        if pair == FORMER_SNAPSHOT:
-            filled["checkpoint"] = {**options, "snapshot": now["snapshot"]}
     for group in COMPONENTS:
         node, other = frozen.get(group), current.get(group)
         if not isinstance(node, Mapping) or not isinstance(other, Mapping):
@@ -134,17 +107,15 @@ def missing_keys(frozen: Config) -> list[str]:
 
 
 def check_frozen(frozen: Config) -> list[Problem]:
-    """Problems of a frozen, upgraded configuration: targets that may not be imported or were
-    removed, and missing keys that change results.
+    """Problems of a frozen, upgraded configuration: targets that may not be imported, and
+    missing keys that change results.
     """
     trusted = trusted_by(frozen)
     refused = []
     for key, target in texts(frozen):
         if last_part(key) != "_target_":
             continue
-        if note := removal_note(target):
-            refused.append(Problem(key, f"{target} was removed; {note}"))
-        elif not is_allowed(target, trusted):
+        if not is_allowed(target, trusted):
             message = f"{target} lies outside the packages that may be named here"
             refused.append(Problem(key, message))
     missing = [*missing_root_keys(with_defaults(frozen)), *_missing_component_keys(frozen)]
@@ -168,20 +139,6 @@ def frozen_file_problems(frozen: Config) -> list[Problem]:
     if not problems and abs(values["seed"]) > LARGEST_SEED:
         problems.append(Problem("seed", f"is {values['seed']}; allowed is at most {LARGEST_SEED}"))
     return problems
-
-
-def _with_new_paths(value: Any) -> Any:
-    """A value with every `_target_` inside it under its new path."""
-    if isinstance(value, list):
-        return [_with_new_paths(item) for item in value]
-    if not isinstance(value, Mapping):
-        return value
-    return {
-        name: (new_path(item) or item)
-        if name == "_target_" and isinstance(item, str)
-        else _with_new_paths(item)
-        for name, item in value.items()
-    }
 
 
 def _missing_component_keys(frozen: Config) -> Iterator[str]:

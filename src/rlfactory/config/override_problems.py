@@ -1,6 +1,5 @@
 """Problems of single overrides: options and keys that there are none of."""
 
-import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -85,21 +84,6 @@ def unreadable_file(override: Override, places: Sequence[str]) -> Problem | None
     return Problem(group, f"{path} holds no mapping of keys to values")
 
 
-def missing_option(
-    error: Exception, chosen: Sequence[Override], places: Sequence[str]
-) -> Problem | None:
-    """The problem of a file whose `defaults:` choose an option that there is not."""
-    found = re.search(r"Could not find '([\w/]+)/([^/']+)'", str(error))
-    if found is None or found[1] not in GROUPS:
-        return None
-    group, option = found.groups()
-    chosen = [o for o in chosen if o.key_or_group in GROUPS and not o.is_delete()]
-    files = [options(o.key_or_group, places).get(str(o.value())) for o in chosen]
-    naming = [str(file) for file in files if file and option in file.read_text("utf-8")]
-    where = f" (chosen in {naming[-1]})" if naming else ""
-    return no_such_option(group, option, options(group, places), where)
-
-
 def key_problems(
     others: Sequence[Override], values: Mapping[str, Any], places: Sequence[str]
 ) -> list[Problem]:
@@ -160,15 +144,10 @@ def explain_option(group: str, option: str, known: Collection[str]) -> Problem:
     if group == "prompts" and " " in option:
         message = f"{option!r} is a prompt; allowed are an option and, in Python, a list of prompts"
         return Problem(group, f"{message}; prompts=file reads them from prompts.path")
-    return no_such_option(group, option, known)
-
-
-def no_such_option(group: str, option: str, known: Collection[str], where: str = "") -> Problem:
-    """The problem of an option of which nothing is known but the options that there are."""
     guess = closest(option, known, MISSPELT)
     meant = f". Did you mean {guess}?" if guess else ""
     some = f"; known are {', '.join(sorted(known))}" if len(known) <= FEW else ""
-    message = f"there is no option {option}{some}{meant}{where}"
+    message = f"there is no option {option}{some}{meant}"
     return Problem(group, message, f"{group}={guess}" if guess else f"rlfactory list {group}")
 
 

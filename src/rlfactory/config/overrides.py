@@ -32,7 +32,6 @@ from rlfactory.config.origins import departures, nearest_published, origin_notes
 from rlfactory.config.override_problems import (
     check_key,
     key_problems,
-    missing_option,
     override_problems,
     unreadable_file,
 )
@@ -309,13 +308,15 @@ def _composed(
         return Composition(_lines(chosen))
     except CompositionError as error:
         unread = [p for o in chosen if (p := unreadable_file(o, places)) is not None]
-        if not unread and (missing := missing_option(error, chosen, places)) is not None:
-            unread = [missing]
         raise PlanError([*problems, *(unread or [_explained(error)])]) from error
 
 
 def _explained(error: Exception) -> Problem:
     """An error of composing as a problem with a one-line message."""
+    group, _, option = str(getattr(error, "missing_cfg_file", None) or "").partition("/")
+    if group in GROUPS:
+        message = f"there is no option {option}, which the defaults of a chosen file name"
+        return Problem(group, message, f"rlfactory list {group}")
     parts = str(getattr(error, "full_key", None) or "").split(".")
     key = ".".join(parts[1:] if len(parts) > 1 and parts[0] == parts[1] else parts)
     text = str(error) if "line" in str(error) else str(error).split("\n    full_key")[0]

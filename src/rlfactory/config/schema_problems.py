@@ -13,8 +13,6 @@ from rlfactory.config.schema.static_names import TargetError
 from rlfactory.config.schema.targets import (
     contains_targets,
     is_allowed,
-    new_path,
-    removal_note,
     trusted_by,
 )
 from rlfactory.utils.types import TargetNode, describe, literals, matches
@@ -155,11 +153,7 @@ def nested_problems(
 
 
 def _unusable_target(key: str, target: str, trusted: Sequence[str]) -> Problem | None:
-    """The problem of a target that moved, was removed, or that may not be named."""
-    if moved := new_path(target):
-        return Problem(key, f"{target} is now {moved}; write that path instead")
-    if note := removal_note(target):
-        return Problem(key, f"{target} was removed; {note}")
+    """The problem of a target that may not be named."""
     if is_allowed(target, trusted):
         return None
     package = target.split(".")[0]

@@ -1,6 +1,9 @@
 """Which library a file is for."""
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,3 +35,20 @@ def test_other_files_are_refused(tmp_path: Path, name: str, text: str | None, sa
         (tmp_path / name).write_text(text)
     with pytest.raises(PlanError, match=said):
         translate_file(str(tmp_path / name))
+
+
+def test_python_is_read_by_way_of_the_command_that_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    dumped = json.dumps({"num_generations": 8, "learning_rate": 2e-5})
+    code = (
+        "class C:\n    def to_json(self):\n        return DUMPED\n\ndef mine():\n    return C()\n"
+    )
+    Path("a.py").write_text(f"DUMPED = {dumped!r}\n{code}")
+    with pytest.raises(PlanError, match="is Python, which is not run here") as refused:
+        translate_file("a.py:mine")
+    told = re.search(r"(python -c .*); type rlfactory import (\S+) then", str(refused.value))
+    assert told is not None
+    subprocess.run(told[1].replace("python", sys.executable, 1), shell=True, check=True)
+    assert "group_size=8" in translate_file(told[2]).command()

@@ -17,16 +17,10 @@ import yaml
 
 from rlfactory.config.peers import computed
 from rlfactory.config.peers.importer import Translation
-from rlfactory.config.peers.python_config import (
-    Options,
-    PlainSafeLoader,
-    functions,
-    of_script,
-    of_shell,
-    read,
-)
-from rlfactory.config.problems import PlanError, Problem, closest
+from rlfactory.config.peers.shell_command import Options, PlainSafeLoader, of_shell
+from rlfactory.config.problems import PlanError, Problem
 from rlfactory.utils.dotted_keys import leaves
+from rlfactory.utils.text import plural
 
 Content = Mapping[str, Any]
 
@@ -41,21 +35,22 @@ def translate_file(source: str, processes: int = 1) -> Translation:
     """Translate a configuration file of another library.
 
     Args:
-        source: a path; `FILE.py:NAME` for a function that returns a configuration.
+        source: a path.
         processes: GPUs that a file is for which does not say it.
 
     Raises:
         PlanError: the file can't be read, or is none that is known.
     """
-    path, _, name = source.partition(":")
-    file = Path(path).expanduser()
+    path, _, function = source.partition(":")
+    if path.endswith(".py"):
+        raise PlanError([Problem(source, _is_python(path, function or "NAME"))])
+    file = Path(source).expanduser()
     if not file.is_file():
-        raise PlanError(
-            [Problem(source, f"there is no file {path}; allowed are files of {kinds()}")]
-        )
+        message = f"there is no file {source}; allowed are files of {kinds()}"
+        raise PlanError([Problem(source, message)])
     try:
-        made = _translated(file, name, processes)
-    except (OSError, SyntaxError, ValueError, yaml.YAMLError) as error:
+        made = _translated(file, processes)
+    except (OSError, ValueError, yaml.YAMLError) as error:
         if isinstance(error, PlanError):
             raise
         message = f"can't be read: {' '.join(str(error).split())}; allowed are files of {kinds()}"
@@ -66,14 +61,18 @@ def translate_file(source: str, processes: int = 1) -> Translation:
     return made
 
 
-def _translated(file: Path, name: str, processes: int) -> Translation | None:
-    if file.suffix == ".py":
-        script = None if name else of_script(file, trainer_types())
-        if script is None:
-            return of_function(file, name or "get_config", processes)
-        made = of_trl(script.values, processes, script.trainer)
-        made.notes += [f"not understood: {line}" for line in script.unread]
-        return made
+def _is_python(path: str, function: str) -> str:
+    """The message on a configuration in Python, which would have to be run to be read."""
+    written = f"runpy.run_path('{path}')['{function}']().to_json()"
+    return (
+        "is Python, which is not run here. Where its library is installed, this writes what the"
+        f' function {function} returns: python -c "import runpy; print({written})" >'
+        f" {function}.json; type rlfactory import {function}.json then. The arguments of a script's"
+        " GRPOConfig(...) and its kin are read from a YAML file"
+    )
+
+
+def _translated(file: Path, processes: int) -> Translation | None:
     text = file.read_text(encoding="utf-8")
     is_shell = file.suffix in (".sh", ".bash") or text.startswith("#!")
     if not is_shell:
@@ -93,7 +92,18 @@ def _of_keys(content: Content, processes: int) -> Translation | None:
         return of_swift(content, processes)
     if "rollout_batch_size" in content:
         return translate("OpenRLHF", content, processes)
+    if {"sample", "train"} <= {*content}:
+        return of_config_dict(content, processes)
     return of_trl(content, processes) if trainer_of(content) else None
+
+
+def of_config_dict(content: Content, processes: int) -> Translation:
+    """Translate a configuration of flow_grpo, or of a library that has most names from it."""
+    is_nft, is_ddpo = "decay_type" in content, "eta" in content["sample"]
+    library = "DiffusionNFT" if is_nft else "ddpo-pytorch" if is_ddpo else "flow_grpo"
+    made = translate(library, content, processes)
+    made.notes.append(f"for {plural(processes, 'GPU')}; others by --gpus N")
+    return made
 
 
 def _of_command(options: Options, processes: int) -> Translation | None:
@@ -101,7 +111,10 @@ def _of_command(options: Options, processes: int) -> Translation | None:
     config = str(options.values.get("config", ""))
     if not options.values:
         return None
-    if ".py:" in config or config.endswith((".yaml", ".yml", ".json")):
+    if ".py:" in config:
+        path, _, function = config.partition(":")
+        raise PlanError([Problem("--config", _is_python(path, function))])
+    if config.endswith((".yaml", ".yml", ".json")):
         fix = f"rlfactory import {config}"
         raise PlanError([Problem("--config", f"the command reads {config}; import that file", fix)])
     processes = max(options.processes(), processes)
@@ -120,15 +133,10 @@ def _of_command(options: Options, processes: int) -> Translation | None:
     return of_trl(values, processes) if trainer_of(values) else None
 
 
-def trainer_types() -> dict[str, str]:
-    """Configurations and commands of TRL and ms-swift, and the options of `algo` for them."""
-    trainers = libraries()["TRL"]["trainers"]
-    return {kind: algo for algo, own in trainers.items() for kind in own["types"].split()}
-
-
 def _chosen(key: str, kind: str) -> str:
-    """The option of `algo` for a type; PlanError where it is none of those known."""
-    known = {k: algo for k, algo in trainer_types().items() if k.islower()}
+    """The option of `algo` for a command of TRL or ms-swift; PlanError where it has none."""
+    trainers = libraries()["TRL"]["trainers"]
+    known = {own["command"]: algo for algo, own in trainers.items()}
     if kind.lower() not in known:
         message = f"is {kind.lower()}; known are {', '.join(known)}"
         raise PlanError([Problem(key, message, "rlfactory list")])
@@ -147,24 +155,9 @@ def trainer_of(content: Content) -> str | None:
 def of_trl(content: Content, processes: int, trainer: str | None = None) -> Translation:
     """Translate a configuration of TRL, whose trainer its keys show unless it is known."""
     algo = trainer or trainer_of(content)
-    if algo == "ddpo":
-        return _of_ddpo_config(content, processes)
     if algo == "grpo_token" and content.get("rloo"):
         algo = "rloo"
     return translate("TRL", content, processes, algo)
-
-
-def _of_ddpo_config(content: Content, processes: int) -> Translation:
-    """DDPOConfig: ddpo-pytorch's options, flattened with underscores."""
-    dotted: dict[str, Any] = {}
-    defaults = libraries()["TRL"]["trainers"]["ddpo"]["defaults"]
-    for key, value in {**defaults, **content}.items():
-        parts = r"^(sample|train|pretrained|per_prompt_stat_tracking)_"
-        dotted[re.sub(parts, r"\1.", key)] = value
-    if not content.get("per_prompt_stat_tracking"):
-        for key in [key for key in dotted if key.startswith("per_prompt_stat_tracking.")]:
-            del dotted[key]
-    return translate("ddpo-pytorch", dotted, processes, peer="TRL")
 
 
 def of_swift(content: Content, processes: int) -> Translation:
@@ -178,49 +171,6 @@ def of_swift(content: Content, processes: int) -> Translation:
     if str(given.get("torch_dtype")) in ("bfloat16", "float16"):
         given["bf16" if given.pop("torch_dtype") == "bfloat16" else "fp16"] = True
     return translate("ms-swift", given, processes, kind)
-
-
-def of_function(file: Path, name: str, processes: int) -> Translation:
-    """Translate the configuration that a function of a file returns.
-
-    Args:
-        file: a Python file; it is read, and not imported.
-        name: the function.
-        processes: GPUs, where the file does not say it.
-
-    Raises:
-        PlanError: the file can't be read or has no such function.
-    """
-    try:
-        found = read(file, name)
-    except KeyError as error:
-        known = sorted(functions(file))
-        guess = closest(name, known) or next(iter(known), "")
-        message = f"has no function {name}; functions are {', '.join(known)}"
-        fix = f"rlfactory import {file}:{guess}"
-        raise PlanError([Problem(str(file), message, fix)]) from error
-    except (OSError, SyntaxError, ValueError) as error:
-        raise PlanError([Problem(str(file), f"can't be read: {error}")]) from error
-    if not {"sample", "train"} <= found.values.keys():
-        first = f"; not understood: {found.unread[0]}" if found.unread else ""
-        others = [n for n, node in functions(file).items() if n != name and not node.args.args]
-        message = f"{name} returns no configuration of flow_grpo, DiffusionNFT or ddpo-pytorch"
-        message += f"{first}; functions are {', '.join(others)}" if others else first
-        fix = f"rlfactory import {file}:{others[0]}" if others else ""
-        raise PlanError([Problem(str(file), message, fix)])
-    variables = found.variables
-    if "decay_type" in found.values:
-        own = libraries()["DiffusionNFT"]["defaults"]
-        return translate(
-            "DiffusionNFT", {k: v for k, v in variables.items() if k in own} | found.values
-        )
-    gpus = int(variables.get("gpu_number", variables.get("n_gpus", processes)))
-    library = "ddpo-pytorch" if "eta" in found.values["sample"] else "flow_grpo"
-    made = translate(library, found.values, gpus)
-    made.notes += [f"not understood: {line}" for line in found.unread]
-    if "gpu_number" not in variables:
-        made.notes.append(f"for {gpus} GPU{'s' * (gpus > 1)}; more by --gpus N")
-    return made
 
 
 @cache
@@ -244,7 +194,6 @@ def translate(
     content: Mapping[str, Any],
     processes: int = 1,
     trainer: str | None = None,
-    peer: str | None = None,
 ) -> Translation:
     """Translate the options of a library, nested or dotted.
 
@@ -253,7 +202,6 @@ def translate(
         content: its options.
         processes: the number of GPUs that they are for.
         trainer: the option of `algo`, where the options do not say it.
-        peer: the library, where it has the names of another.
 
     Raises:
         PlanError: a choice is none that is here.
@@ -265,11 +213,11 @@ def translate(
     base = libraries()["TRL"]["trainers"].get(trainer, {}).get("defaults", {})
     given = {**base, **data.get("defaults", {}), **own, **given}
     known = {**given, "library": library, "processes": processes}
-    made = Translation(peer or library, given, known, vars(computed))
+    made = Translation(library, given, known, vars(computed))
     made.type(*data.get("words", "").split(), *([f"algo={trainer}"] if trainer else []))
     for row in data["rows"]:
         made.apply(row)
-    made.translate_rest([*data.get("names", [library]), made.peer], data.get("nothing", {}))
+    made.translate_rest(data.get("names", [library]), data.get("nothing", {}))
     for row in data.get("last", ()):
         made.apply(row)
     return made

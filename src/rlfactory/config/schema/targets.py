@@ -42,39 +42,6 @@ ALLOWED_PACKAGES = (
 )
 
 
-RENAMED = {
-    "rlfactory.advantage": "rlfactory.algo.advantage",
-    "rlfactory.dynamics.window.Fixed": "rlfactory.dynamics.window.FixedSteps",
-    "rlfactory.reward.geneval_reward": "rlfactory.reward.geneval",
-}
-"""Import paths, or beginnings of import paths, that moved: old to new."""
-
-REMOVED = {
-    "rlfactory.hardware.deepspeed": (
-        "to resume this run, type its command again with hardware=fsdp2 and --force: checkpoints"
-        " load under any hardware"
-    )
-}
-"""Import paths, or beginnings of import paths, that are gone: what to use instead."""
-
-
-def new_path(target: str) -> str | None:
-    """Where a target that moved is now; None for one that did not move."""
-    old = _entry(target, RENAMED)
-    return None if old is None else RENAMED[old] + target.removeprefix(old)
-
-
-def removal_note(target: str) -> str | None:
-    """What to use instead of a target that was removed; None for any other."""
-    old = _entry(target, REMOVED)
-    return None if old is None else REMOVED[old]
-
-
-def _entry(target: str, table: Mapping[str, str]) -> str | None:
-    """The entry of a table that a target is or lies below."""
-    return next((old for old in table if f"{target}.".startswith(f"{old}.")), None)
-
-
 def _installed_roots() -> list[str]:
     return [*ALLOWED_PACKAGES, *(package.split(".")[0] for package in plugins().values())]
 

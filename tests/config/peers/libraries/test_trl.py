@@ -184,17 +184,6 @@ def test_ppo_with_a_reward_model_has_four_networks() -> None:
     assert [d for d in found if not d[0].startswith(own)] == []
 
 
-def test_ddpo_is_its_preset() -> None:
-    content = {"sample_num_steps": 50, "sample_batch_size": 1, "train_batch_size": 1, "seed": 42}
-    wanted = plan_composed(compose(["experiment=peer/trl_ddpo", "recipe=none"])).config
-    found = differences(wanted, planned(content).config)
-    assert [d for d in found if d[0] != "evaluation.steps"] == []
-    tracked = {**content, "per_prompt_stat_tracking": True, "log_with": "tensorboard"}
-    tracked["per_prompt_stat_tracking_buffer_size"] = 32
-    config = planned(tracked).config
-    assert config["advantage"]["buffer_size"] == 32
-
-
 def test_rloo_and_its_group() -> None:
     config = planned({"rloo_k": 4, "per_device_train_batch_size": 8}).config
     assert (config["group_size"], config["prompts_per_iteration"]) == (4, 2)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rlfactory.config.peers.python_config import of_shell
+from rlfactory.config.peers.shell_command import of_shell
 
 
 @pytest.mark.parametrize(
