@@ -21,7 +21,7 @@ def report(words: Sequence[str]) -> int:
     from rlfactory.run.folder import RunFolder
 
     a = report_arguments(words)
-    reports = reports_of(a.paths, best=a.best)
+    reports = reports_of(a.paths)
     out = a.out or (a.paths[0] if len(a.paths) == 1 else Path("outputs")) / "report"
     for name, built in reports.items():
         folder = out if len(reports) == 1 else out / name
@@ -74,7 +74,6 @@ def report_arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--against", type=_pair, metavar="X,Y", help="draw metric Y over metric X or sqrt:X"
     )
-    parser.add_argument("--best", action="store_true", help="the best evaluation, not the last")
     return parser.parse_args(words)
 
 
