@@ -1,6 +1,6 @@
 """Scores of `reward=ocr` for right and wrong words: 200 words rendered in Pillow's font.
 
-python scripts/bench/ocr.py [rapidocr | paddleocr | easyocr | tesseract]
+python scripts/bench/ocr.py [rapidocr | tesseract]
 """
 
 import sys

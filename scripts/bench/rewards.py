@@ -83,7 +83,7 @@ def combined_over_parts(count: int, repeats: int) -> tuple[float, float, float]:
     whole = Combine(
         of=[*parts],
         parts=parts,
-        normalise={"shapes": "group", "incompressibility": "running"},
+        normalise={"shapes": "group"},
         gates={"shapes": {"incompressibility": 0.1}},
         clips={"compressibility": [-5.0, 0.0]},
     )

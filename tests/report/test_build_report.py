@@ -33,13 +33,13 @@ def member(name: str, state: str, fault: str = "") -> Member:
 
 def test_a_report_of_what_is_done_says_what_an_interval_is() -> None:
     group = Group("row", [member("r", "done")])
-    assert caveats([group], [COLUMN], [{"a": [1]}], False) == [INTERVAL]
+    assert caveats([group], [COLUMN], [{"a": [1]}]) == [INTERVAL]
 
 
 def test_what_is_left_out_is_named_once() -> None:
     members = [member("r", "done"), member("x", "damaged", "torn"), member("y", "running")]
     groups = [Group("row", members), Group("base", members, untrained=True)]
-    notes = caveats(groups, [COLUMN], [{"a": [1]}, {"a": []}], False)
+    notes = caveats(groups, [COLUMN], [{"a": [1]}, {"a": []}])
     assert notes[1:] == [
         "Left out because it is damaged: x (torn).",
         "Not counted because they are not done: y (running).",
@@ -48,13 +48,13 @@ def test_what_is_left_out_is_named_once() -> None:
 
 def test_of_many_that_are_not_done_some_are_named() -> None:
     group = Group("row", [member(f"r{i}", "failed") for i in range(9)])
-    assert caveats([group], [], [{}], False)[1].endswith("r4 (failed) and 4 more.")
+    assert caveats([group], [], [{}])[1].endswith("r4 (failed) and 4 more.")
 
 
 def test_a_number_that_a_done_run_lacks_is_told() -> None:
     group = Group("row", [member("r", "done"), member("q", "done")])
     columns = [COLUMN, Column("b", "B", ""), Column("c", "C", "eval/c")]
-    notes = caveats([group], columns, [{"a": [1], "b": [], "c": []}], False)
+    notes = caveats([group], columns, [{"a": [1], "b": [], "c": []}])
     assert notes[1] == "row: not all runs measured A 1 of 2."
 
 
@@ -64,7 +64,7 @@ def test_runs_of_one_seed_are_no_independent_runs() -> None:
         for n, s in ("a0", "b0", "c1")
     ]
     groups = [Group("row", members), Group("base", members, untrained=True)]
-    notes = caveats(groups, [], [{}, {}], False)
+    notes = caveats(groups, [], [{}, {}])
     assert notes[1:] == ["row: 2 runs have seed 0: intervals are too narrow."]
 
 
@@ -73,10 +73,10 @@ UP, DOWN = Column("up", "Up", "eval/up", "higher"), Column("down", "Down", "eval
 SAYS_NOTHING = Column("n", "N", "iterations", "neither")
 
 
-def report_of(folder: Path, best: bool = False) -> Report:
+def report_of(folder: Path) -> Report:
     table = Table.load(folder)
     groups = groups_of_table(table, folder, read_run)
-    return build_report("made", table.about, table.columns, groups, best=best)
+    return build_report("made", table.about, table.columns, groups)
 
 
 def test_a_sweep_becomes_its_table(tmp_path: Path, filled_sweep: Make) -> None:
@@ -123,16 +123,6 @@ def test_stages_add_up_and_begin_before_the_first(
     assert base.cells["after"].mean == pytest.approx(0.1)
     assert base.cells["steps"].mean is None
     assert (base.steps, base.nfe) == (None, None)
-
-
-def test_the_best_evaluation_counts_where_that_is_asked(tmp_path: Path, filled_sweep: Make) -> None:
-    folder = filled_sweep(tmp_path / "s")
-    with (folder / "nft-s0" / "metrics.jsonl").open("a") as file:
-        file.write('{"iteration": 5, "time": 9.0, "eval/shapes/mean": 0.0}\n')
-    assert report_of(folder).rows[0].cells["shapes"].values[0] == 0.0
-    found = report_of(folder, best=True)
-    assert found.rows[0].cells["shapes"].values[0] == pytest.approx(0.8)
-    assert any("biased upwards" in note for note in found.notes)
 
 
 def test_a_cell_has_its_intervals_as_far_as_its_runs_allow() -> None:

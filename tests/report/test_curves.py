@@ -9,7 +9,6 @@ from rlfactory.report.curves import (
     MOST_POINTS,
     averaged,
     before,
-    best_iteration,
     curves,
     declared,
     mean_of_scores,
@@ -66,15 +65,6 @@ def test_what_a_column_measures(measure: str, expected: float | None) -> None:
 def test_a_window_is_a_mean_over_the_last_lines() -> None:
     column = Column("c", "C", "last/reward/a/mean", window=4)
     assert measured(RUN, column) == pytest.approx(37.5)
-
-
-def test_the_best_evaluation_is_by_the_first_column_and_never_the_one_before_training() -> None:
-    a, diversity = Column("a", "A", "eval/a", "higher"), Column("d", "D", "eval/diversity", "lower")
-    assert best_iteration(RUN, [Column("n", "N", "iterations"), a, diversity]) == 20
-    assert best_iteration(RUN, [Column("a", "A", "eval/a", "lower")]) == 40
-    assert best_iteration(RUN, [Column("a", "A", "eval/a", "neither")]) is None
-    assert measured(RUN, a, 20) == 0.9
-    assert measured(RUN, diversity, 20) is None
 
 
 def test_only_metrics_of_training_have_to_be_asked_for() -> None:
@@ -194,9 +184,8 @@ DERIVED_RUN = RunRecord(Path("r"), "done", {}, SERIES)
 
 def test_a_column_is_the_plain_mean_of_scores() -> None:
     assert mean_of_scores(DERIVED_RUN, "a+0.1*b") == pytest.approx((2 + 3) / 2)
-    assert mean_of_scores(DERIVED_RUN, "a+0.1*b", at=0) == pytest.approx((1 + 1) / 2)
+    assert mean_of_scores(DERIVED_RUN, "a+0.1*b", is_before=True) == pytest.approx((1 + 1) / 2)
     assert mean_of_scores(DERIVED_RUN, "a+c") is None
-    assert mean_of_scores(DERIVED_RUN, "a+b", at=4) is None
 
 
 def test_a_model_before_training_has_the_mean_of_its_first_scores() -> None:

@@ -21,7 +21,6 @@ from rlfactory.report.image_grid import (
     drawable,
     font,
     grid,
-    stacks,
     strip,
     tile,
     wrap,
@@ -194,19 +193,3 @@ def test_scores_stand_below_the_pictures_of_a_strip(tmp_path: Path) -> None:
 
     assert dark([None, None]) == 0
     assert 0 < dark([0.5, None]) < dark([0.5, 0.5])
-
-
-@pytest.mark.slow
-def test_pairs_stand_below_each_other(tmp_path: Path) -> None:
-    images, captions = scenes(6)
-    scores = [(0.0, 1.0)] * 3
-    path = tmp_path / "p.png"
-    both = [*zip(images[:3], images[3:], strict=True)]
-    stacks(both, captions[:3], path, "T", names=("before", "after"), scores=scores, good=1.0)
-    page = load(path)
-    at = [places(page, image)[0] for image in images]
-    for before, after in zip(at[:3], at[3:], strict=True):
-        assert before[0] == after[0]
-        assert before[1] < after[1]
-    frames = [tuple(map(int, page[y + 50, x - 1])) for x, y in at]
-    assert frames == [BAD] * 3 + [GOOD] * 3

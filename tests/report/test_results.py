@@ -108,25 +108,12 @@ def test_a_page_leaves_out_what_is_no_response_any_more(tmp_path: Path) -> None:
     ]
 
 
-def test_pairs_leave_out_what_is_no_picture_any_more(tmp_path: Path) -> None:
-    images = torch.randint(0, 255, (2, 3, 16, 16), dtype=torch.uint8)
-    shown = ImageGallery(tmp_path, "main", 1.0, 2)
-    for iteration in (0, 5):
-        scores = Scores(["a", "b"], {"main": np.array([0.0, 1.0]) * (iteration + 1)})
-        shown.record_evaluation(iteration, GeneratedSamples(images=images))
-        shown.show(f"eval_{iteration:06d}", "t", GeneratedSamples(images=images), scores)
-    for file in shown.kept.glob("000005_*.png"):
-        file.write_bytes(b"GIF89a")
-    shown.write_pairs()
-    assert not (tmp_path / "pairs.png").exists()
-
-
 def test_nothing_kept_is_no_strip(tmp_path: Path) -> None:
     ImageGallery(tmp_path, "main", None, 3).write_strip(PROMPTS)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_first_and_last_pictures_are_kept_and_paired(tmp_path: Path) -> None:
+def test_first_and_last_pictures_are_kept(tmp_path: Path) -> None:
     images = torch.randint(0, 255, (8, 3, 16, 16), dtype=torch.uint8)
     prompts = [f"p{i}" for i in range(8)]
     shown = ImageGallery(tmp_path / "samples", "main", 1.0, 8)
@@ -139,14 +126,6 @@ def test_first_and_last_pictures_are_kept_and_paired(tmp_path: Path) -> None:
     assert {f"000000_{i}" for i in range(8)} <= kept
     assert {f"000010_{i}" for i in range(8)} <= kept
     assert {f"000005_{i}" for i in range(8)} & kept == {f"000005_{i}" for i in range(6)}
-    shown.write_pairs()
-    assert min(Image.open(tmp_path / "samples" / "pairs.png").size) > 100
-
-
-def test_one_evaluation_makes_no_pairs(tmp_path: Path) -> None:
-    shown = ImageGallery(tmp_path, "main", None, 3)
-    shown.write_pairs()
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_strip_shows_the_scores_of_evaluations(tmp_path: Path) -> None:

@@ -1,16 +1,13 @@
-"""One metric against another over training."""
+"""Curves of rows: lines or dots, their intervals, the paper's values, and plots of a page."""
 
 import math
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from rlfactory.config.problems import PlanError
-from rlfactory.report.command import report
 from rlfactory.report.page import page
 from rlfactory.report.plot import COLORS, saved_figure
 from rlfactory.report.report import Curve
@@ -20,7 +17,6 @@ from rlfactory.report.row_curves import (
     draw_panel,
     draw_report,
     panel_svg,
-    paths_of,
     plots,
     rows_with_curves,
     short,
@@ -173,32 +169,6 @@ def test_an_error_bar_is_drawn_whole_and_a_wide_band_is_cut_off() -> None:
     assert top > 5.0
     assert band_bottom > -3.0
     assert band_top < 5.0
-
-
-def metric_curve(row: str, metric: str, x: list[float], mean: list[float]) -> Curve:
-    return Curve(row, metric, x, mean, [m - 1 for m in mean], [m + 1 for m in mean])
-
-
-def test_a_row_is_followed_where_both_were_measured() -> None:
-    curves = [
-        metric_curve("a", "kl/reference", [1, 2, 3, 4], [1.0, 4.0, 9.0, 16.0]),
-        metric_curve("a", "eval/gold/mean", [0, 2, 4], [0.1, 0.5, 0.3]),
-        metric_curve("b", "eval/gold/mean", [0, 2, 4], [0.1, 0.5, 0.3]),
-    ]
-    (path,) = paths_of(curves, "sqrt:kl/reference", "eval/gold/mean")
-    assert path == ("a", [2.0, 4.0], [0.5, 0.3], [-0.5, -0.7], [1.5, 1.3])
-    with pytest.raises(PlanError, match="eval/gold/mean"):
-        paths_of(curves, "kl/reference", "eval/proxy/mean")
-
-
-def test_the_report_draws_it(
-    tmp_path: Path, filled_sweep: Callable[[Path], Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = filled_sweep(tmp_path / "sweep")
-    words = ["--format", "markdown", "--against", "reward/shapes/mean,kl/reference"]
-    assert report([str(folder), *words]) == 0
-    assert (folder / "report" / "against.png").is_file()
-    assert "against.png" in capsys.readouterr().out
 
 
 def single_curve(paper: float | None = None) -> Curve:

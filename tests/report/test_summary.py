@@ -238,8 +238,6 @@ def test_samples_of_prompt_sets_are_pointed_to(tmp_path: Path) -> None:
     own.grid(0).write_text("")
     own.grid(4).write_text("")
     assert f"samples on signs: {own.grid(4)}" in where_to_look(folder)
-    own.pairs.write_text("")
-    assert f"samples on signs: {own.pairs}" in where_to_look(folder)
 
 
 def test_means_have_intervals_over_prompts_and_a_row_for_each_category() -> None:

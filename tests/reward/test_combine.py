@@ -1,18 +1,13 @@
 """A reward made of rewards: what counts, what is reported, and what fails."""
 
 import math
-import re
-import shlex
-from pathlib import Path
 
 import pytest
 import torch
 
-from rlfactory.config.overrides import plan_from_words
 from rlfactory.prompts.base import Prompt
-from rlfactory.reward.base import Reward, RewardError, Samples, check_scores, directions
-from rlfactory.reward.combine import Combine, RunningStats
-from rlfactory.train.build import instantiate_group
+from rlfactory.reward.base import Reward, RewardError, Samples, check_scores
+from rlfactory.reward.combine import Combine
 
 NAN = float("nan")
 
@@ -76,9 +71,8 @@ def test_a_part_that_counts_and_has_no_score_makes_the_sum_have_none():
     assert [math.isnan(value) for value in summed] == [False, True, True, False]
     watched = combined(parts, weights={"b": 0})
     assert [math.isnan(v) for v in scores_of(watched)["combined"]] == [False, True, False, False]
-    for how in ("group", "running"):
-        known = trained(combined(parts, normalise=how)).isfinite()
-        assert known.tolist() == [True, False, False, True]
+    known = trained(combined(parts, normalise="group")).isfinite()
+    assert known.tolist() == [True, False, False, True]
 
 
 def test_clips_then_gates_then_weights():
@@ -116,30 +110,6 @@ def test_group_normalisation_is_of_each_part_alone_and_trains():
     torch.testing.assert_close(trained(one), torch.tensor([0.0, 3.0, 4.0, 4.0]))
     same = {"a": Fixed([2.0] * 4)}
     assert trained(combined(same, normalise="group")).tolist() == [0.0] * 4
-
-
-def test_running_normalisation_goes_by_all_iterations_so_far():
-    made = combined({"a": Fixed([0.0] * 4)}, normalise="running")
-    first, second = torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.tensor([11.0, 9.0, 7.0, 5.0])
-    trained(made, {"a": first, "combined": first})
-    seen = torch.cat([first, second]).double()
-    expected = (second.double() - seen.mean()) / seen.std(unbiased=False)
-    found = trained(made, {"a": second, "combined": second})
-    torch.testing.assert_close(found, expected.float())
-    before = made.state_dict()
-    made.score(samples())
-    assert made.state_dict() == before, "an evaluation leaves no trace"
-
-
-def test_running_statistics_are_taken_up_again():
-    values = torch.tensor([1.0, 5.0, 2.0, 2.0])
-    made, again = (combined({"a": Fixed([0.0] * 4)}, normalise="running") for _ in range(2))
-    trained(made, {"a": values, "combined": values})
-    again.load_state_dict(made.state_dict())
-    new = {"a": values + 1, "combined": values}
-    assert torch.equal(trained(made, new), trained(again, new))
-    again.load_state_dict({})
-    assert again.state_dict() == made.state_dict(), "a part without a state keeps its own"
 
 
 def test_gdpo_hands_the_scores_out():
@@ -189,68 +159,3 @@ def test_prompts_must_bring_what_each_part_requires():
     made.check_prompts([Prompt("a star", {"tag": "one"})])
     with pytest.raises(RewardError, match="'two stars': its metadata lacks tag"):
         made.check_prompts([Prompt("a star", {"tag": "one"}), Prompt("two stars", {})])
-
-
-def test_batches_of_any_size_have_the_statistics_of_all():
-    values = 1e4 + torch.randn(1000, generator=torch.Generator().manual_seed(0)).double()
-    running = RunningStats()
-    for part in values.split([1, 7, 300, 692]):
-        running.update(part)
-    assert running.mean == pytest.approx(float(values.mean()), rel=1e-12)
-    assert running.std == pytest.approx(float(values.std(unbiased=False)), rel=1e-9)
-
-
-def test_the_present_scores_count_among_those_they_are_normalised_by():
-    running = RunningStats()
-    assert running.normalise(torch.tensor([1.0, 3.0]), eps=1e-4).tolist() == [-1, 1]
-    found = running.normalise(torch.tensor([5.0, 7.0]), eps=1e-4)
-    assert found.tolist() == pytest.approx([1 / 5**0.5, 3 / 5**0.5])
-    assert found.dtype == torch.float32
-
-
-def test_equal_scores_have_no_deviation_and_become_zero():
-    running = RunningStats()
-    assert running.std == 0
-    assert running.normalise(torch.full((4,), 0.1), eps=1e-4).tolist() == pytest.approx([0.0] * 4)
-
-
-def test_a_restart_goes_on_where_it_was():
-    running, again = RunningStats(), RunningStats()
-    running.update(torch.tensor([1.0, 5.0, 2.0]))
-    again.load_state_dict(running.state_dict())
-    more = torch.tensor([4.0, 9.0])
-    assert torch.equal(running.normalise(more, 1e-4), again.normalise(more, 1e-4))
-    assert again.state_dict() == running.state_dict()
-
-
-def test_two_functions_are_combined_as_the_page_says(tmp_path, monkeypatch):
-    page = Path(__file__).parents[2] / "docs" / "reward" / "combine.md"
-    (line,) = re.findall(r"```text\nrlfactory (.*)\n```", page.read_text(encoding="utf-8"))
-    monkeypatch.chdir(tmp_path)
-    Path("rewards.py").write_text(
-        "def correct(completions, **columns):\n    return [float('4' in t) for t in completions]\n"
-        "def fmt(completions, **columns):\n    return [float(t[-1] == '.') for t in completions]\n"
-    )
-    config = plan_from_words(*shlex.split(line)).config
-    reward = instantiate_group(config, "reward", device=torch.device("cpu"))
-    texts = ["It is 4.", "4", "five."]
-    found = reward.score(Samples(["2 + 2"] * 3, [{}] * 3, torch.zeros(3).long(), texts=texts))
-    short = [0.01 * each for each in found["length"].tolist()]
-    expected = [each + more for each, more in zip([1.2, 1.0, 0.2], short, strict=True)]
-    assert found["combined"].tolist() == pytest.approx(expected)
-    assert found["correct"].tolist() == [1, 1, 0]
-    assert found["fmt"].tolist() == [1, 0, 1]
-
-
-def test_what_is_better_of_each_score_is_known_as_far_as_the_parts_say_it():
-    small, large = (Fixed([1.0] * 4, main="size", kb=[2.0] * 4, hue=[0.0] * 4) for _ in range(2))
-    small.better, large.better = {"kb": "lower"}, {"kb": "higher"}
-    made = combined({"small": small, "large": large}, weights={"large": -1.0})
-    assert directions(made) == {
-        "combined": "higher",
-        "small": "higher",
-        "large": "lower",
-        "kb": "lower",
-        "large_kb": "lower",  # of a part that is subtracted, the opposite
-    }
-    assert directions(made).keys() <= scores_of(made).keys()

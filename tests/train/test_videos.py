@@ -55,7 +55,6 @@ def test_an_evaluation_is_a_contact_sheet_and_a_gif(run: Any) -> None:
     with Image.open(samples / "strip" / "000003_0.png") as sheet:
         assert sheet.size == (2 * 48, 2 * 32)
     assert (samples / "strip.png").is_file()
-    assert (samples / "pairs.png").is_file()
 
 
 def test_the_gif_is_named_at_the_end(run: Any) -> None:

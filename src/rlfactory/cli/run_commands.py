@@ -154,9 +154,11 @@ def export(words: Sequence[str]) -> int:
     from rlfactory.tools.export.command import export as run_export
     from rlfactory.tools.export.upload import Upload
 
-    style = None if a.format == "diffusers" else a.format
+    in_one_file = a.format == "comfyui"
     upload = Upload(a.push, a.private, a.run, a.to) if a.push else None
-    return run_export(a.run, a.to, a.merge, weights, a.best, moved, style=style, upload=upload)
+    return run_export(
+        a.run, a.to, a.merge, weights, a.best, moved, in_one_file=in_one_file, upload=upload
+    )
 
 
 def reward_model(words: Sequence[str]) -> int:

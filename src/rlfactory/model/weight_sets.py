@@ -81,11 +81,6 @@ class WeightSets:
         """What this rank has of a parameter, in the same memory."""
         return tensor.data if self.sharding is None else self.sharding.local(tensor.detach())
 
-    @property
-    def swaps_in_place(self) -> bool:
-        """Whether running another set overwrites the policy's memory, and not only references."""
-        return self._offload or self.sharding is not None
-
     def own_parameters(self) -> list[Tensor]:
         """What this rank has of all trained parameters, in the same memory."""
         return [self._local(parameter) for parameter in self.parameters.values()]

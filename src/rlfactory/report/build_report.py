@@ -6,7 +6,6 @@ from pathlib import Path
 
 from rlfactory.report.curves import (
     before,
-    best_iteration,
     curves,
     measured_over_stages,
     resolved,
@@ -35,10 +34,6 @@ from rlfactory.run.folder import RunFolder
 from rlfactory.sweep.table import Column, TableInfo
 
 INTERVAL = "A number is the mean over n seeds, ± half of its 95 % interval (Student's t)."
-BEST = (
-    "A number is each run's best evaluation, which is biased upwards: the same numbers chose and "
-    "measured it."
-)
 _NAMED = 5
 NO_ENDS = (None, None)  # of an interval
 _TEXTS = 4
@@ -48,14 +43,12 @@ def caveats(
     groups: Sequence[Group],
     columns: Sequence[Column],
     values: Sequence[Mapping[str, Sequence[object]]],
-    best: bool,
 ) -> list[str]:
     """Sentences about a report's rows; `values` has the numbers of each row by column."""
     members = [member for group in groups for member in group.members]
     damaged = {member.path: member.fault for member in members if member.state == DAMAGED}
     return [
         INTERVAL,
-        *([BEST] if best else []),
         *(f"Left out because it is damaged: {path} ({why})." for path, why in damaged.items()),
         *_unfinished(members),
         *_incomplete(groups, columns, values),
@@ -108,18 +101,16 @@ def build_report(
     columns: Sequence[Column],
     groups: Sequence[Group],
     *,
-    best: bool = False,
     notes: Sequence[str] = (),
 ) -> Report:
     """Build the report of groups, one row each.
 
     Args:
-        best: read each run's best evaluation instead of its last.
         notes: sentences that come before the caveats.
     """
     runs = [run for group in groups for run in group.runs]
     columns = [resolved(column, runs) for column in columns]
-    values = [_values(group, columns, best) for group in groups]
+    values = [_values(group, columns) for group in groups]
     # a row's runs in any state; none for a row that was not trained
     members = [[] if group.untrained else group.members for group in groups]
     readable = [[m.run for m in own if m.run is not None] for own in members]
@@ -139,20 +130,19 @@ def build_report(
         images=sample_images(groups),
         texts=texts(groups),
         differences=differences,
-        notes=[*notes, *caveats(groups, columns, values, best), *sentences],
+        notes=[*notes, *caveats(groups, columns, values), *sentences],
         comparisons=comparisons(columns, by_name),
         by_category=scores_by_category(groups, columns),
     )
 
 
-def _values(group: Group, columns: Sequence[Column], best: bool) -> Values:
+def _values(group: Group, columns: Sequence[Column]) -> Values:
     values: Values = {column.name: [] for column in columns}
     for member in group.counted:
         assert member.run is not None
-        iteration = best_iteration(member.run, columns) if best else None
         for column in columns:
             own = before(column) if group.untrained else column
-            value = measured_over_stages(member, own, iteration)
+            value = measured_over_stages(member, own)
             if value is not None:
                 values[column.name].append((member.run.seed, column.scale * value))
     return values

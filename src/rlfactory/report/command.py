@@ -16,22 +16,17 @@ def report(words: Sequence[str]) -> int:
     """Print and write the reports of the paths in `words`; returns the exit code."""
     from rlfactory.report.discover import is_run, reports_of
     from rlfactory.report.page import write_run_page
-    from rlfactory.report.row_curves import draw_against
     from rlfactory.report.run_content import run_content
     from rlfactory.run.folder import RunFolder
 
     a = report_arguments(words)
-    reports = reports_of(a.paths, best=a.best)
+    reports = reports_of(a.paths)
     out = a.out or (a.paths[0] if len(a.paths) == 1 else Path("outputs")) / "report"
     for name, built in reports.items():
         folder = out if len(reports) == 1 else out / name
         if "terminal" in a.format:
             show(built)
         written = write(built, folder, a.format)
-        if a.against:
-            folder.mkdir(parents=True, exist_ok=True)
-            x, y = a.against
-            written.append(draw_against(built.curves, x, y, folder))
         if written:
             print("\n".join(f"written: {path}" for path in written))
     if "html" in a.format and len(a.paths) == 1 and is_run(path := a.paths[0]):
@@ -71,10 +66,6 @@ def report_arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--format", type=_formats, default=FORMATS, help=f"some of {','.join(FORMATS)}"
     )
-    parser.add_argument(
-        "--against", type=_pair, metavar="X,Y", help="draw metric Y over metric X or sqrt:X"
-    )
-    parser.add_argument("--best", action="store_true", help="the best evaluation, not the last")
     return parser.parse_args(words)
 
 
@@ -143,13 +134,6 @@ def _writable(folder: Path, place: str, more: str = "", fix: str = "") -> Iterat
     except OSError as error:
         message = f"{folder} can't be written ({error.strerror or error}){more}"
         raise PlanError([Problem(place, message, fix)]) from error
-
-
-def _pair(word: str) -> tuple[str, str]:
-    x, comma, y = word.partition(",")
-    if not (x and comma and y):
-        raise argparse.ArgumentTypeError(f"{word} is not two metrics, X,Y")
-    return x, y
 
 
 def _folder(word: str) -> Path:

@@ -26,18 +26,15 @@ def metrics_of(columns: Iterable[Column]) -> list[str]:
     return [name for kind, _, name in parts if kind in ("last", "max")]
 
 
-def measured(run: RunRecord, column: Column, at: int | None = None) -> float | None:
-    """A run's unscaled number in a column; None where it has none.
-
-    `at` is the iteration of the evaluation to read, instead of the last one.
-    """
+def measured(run: RunRecord, column: Column) -> float | None:
+    """A run's unscaled number in a column; None where it has none."""
     kind, _, name = column.measure.partition("/")
     if kind == "iterations":
         return float(run.iterations)
     if kind == "mean":
-        return mean_of_scores(run, name, at)
+        return mean_of_scores(run, name)
     if kind == "before" and name.startswith("mean/"):
-        return mean_of_scores(run, name.removeprefix("mean/"), 0)
+        return mean_of_scores(run, name.removeprefix("mean/"), is_before=True)
     if kind == "plan":
         return planned_passes([run], name)
     metric = metric_of(run, column)
@@ -45,14 +42,13 @@ def measured(run: RunRecord, column: Column, at: int | None = None) -> float | N
         return None
     x, y = run.series[metric]
     if kind == "eval":
-        chosen = y if at is None else y[x == at]
-        return float(chosen[-1]) if len(chosen) else None
+        return float(y[-1])
     if kind == "before":
         return float(y[0]) if x[0] == 0 else None
     return float(y.max() if kind == "max" else y[-column.window :].mean())
 
 
-def measured_over_stages(member: Member, column: Column, at: int | None = None) -> float | None:
+def measured_over_stages(member: Member, column: Column) -> float | None:
     """A member's unscaled number in a column, over all of its stages where that makes sense."""
     stages = member.stages
     if column.measure.startswith("before/"):
@@ -61,7 +57,7 @@ def measured_over_stages(member: Member, column: Column, at: int | None = None) 
         return planned_passes(stages, column.measure.removeprefix("plan/"))
     if column.measure == "iterations":
         return float(sum(stage.iterations for stage in stages))
-    return measured(stages[-1], column, at)
+    return measured(stages[-1], column)
 
 
 def metric_of(run: RunRecord, column: Column) -> str | None:
@@ -82,18 +78,6 @@ def before(column: Column) -> Column:
     if kind == "mean":
         return replace(column, measure=f"before/mean/{name}")
     return replace(column, measure=f"before/{name}" if kind in ("eval", "before") else "")
-
-
-def best_iteration(run: RunRecord, columns: Iterable[Column]) -> int | None:
-    """The iteration of the best evaluation by the first column that has any; None without one."""
-    for column in columns:
-        metric = metric_of(run, column)
-        if column.measure.startswith("eval/") and column.better in ("higher", "lower") and metric:
-            x, y = run.series[metric]
-            if len(x) > 1 and x[0] == 0:  # the evaluation before training
-                x, y = x[1:], y[1:]
-            return int(x[y.argmin() if column.better == "lower" else y.argmax()])
-    return None
 
 
 Better = Literal["higher", "lower", "neither"]
@@ -224,10 +208,9 @@ def thinned(x: Array) -> Array:
     return x[::-1][::step][::-1]
 
 
-def mean_of_scores(run: RunRecord, terms: str, at: int | None = None) -> float | None:
-    """The plain mean of evaluation scores, as `hps+0.26*pickscore`; None where a score is missing.
-
-    `at` is the iteration of the evaluation to read, instead of the last one.
+def mean_of_scores(run: RunRecord, terms: str, *, is_before: bool = False) -> float | None:
+    """The plain mean of scores of the last evaluation, or of the one before training, as
+    `hps+0.26*pickscore`; None where a score is missing.
     """
     values = []
     for term in terms.split("+"):
@@ -235,10 +218,9 @@ def mean_of_scores(run: RunRecord, terms: str, at: int | None = None) -> float |
         if (series := run.series.get(f"eval/{score}/mean")) is None:
             return None
         x, y = series
-        chosen = y if at is None else y[x == at]
-        if not len(chosen):
+        if is_before and x[0] != 0:
             return None
-        values.append(float(factor or 1) * float(chosen[-1]))
+        values.append(float(factor or 1) * float(y[0 if is_before else -1]))
     return sum(values) / len(values)
 
 

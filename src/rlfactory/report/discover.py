@@ -25,7 +25,7 @@ RUNS = "runs"
 _DEPTH = 5
 
 
-def reports_of(paths: Sequence[Path], *, best: bool = False) -> dict[str, Report]:
+def reports_of(paths: Sequence[Path]) -> dict[str, Report]:
     """Build each report, by the name of its folder; PlanError where there is nothing to report."""
     sweeps, runs = find_inputs(paths)
     reports: dict[str, Report] = {}
@@ -33,38 +33,38 @@ def reports_of(paths: Sequence[Path], *, best: bool = False) -> dict[str, Report
         table = _table(folder)
         name = f"{table.name}-{table.size}"
         taken = sum(other.startswith(name) for other in reports)
-        reports[f"{name}_{taken + 1}" if taken else name] = report_of_sweep(table, folder, best)
-    return reports | (reports_of_runs(runs, best) if runs else {})
+        reports[f"{name}_{taken + 1}" if taken else name] = report_of_sweep(table, folder)
+    return reports | (reports_of_runs(runs) if runs else {})
 
 
-def report_of_sweep(table: Table, folder: Path, best: bool = False) -> Report:
+def report_of_sweep(table: Table, folder: Path) -> Report:
     """Build the report of a sweep's own table."""
     groups = groups_of_table(table, folder, partial(read_run, wanted=metrics_of(table.columns)))
     _require_done(groups, folder, f"rlfactory sweep {table.name} size={table.size}")
     title = table.about.title if table.size == "full" else f"{table.about.title} ({table.size})"
-    built = build_report(title, table.about, table.columns, groups, best=best)
+    built = build_report(title, table.about, table.columns, groups)
     claims = claim_results(table.claims, built.columns, groups, table.size)
     return replace(built, claims=claims, entries=entries_of(table, groups))
 
 
-def reports_of_runs(paths: Sequence[Path], best: bool = False) -> dict[str, Report]:
+def reports_of_runs(paths: Sequence[Path]) -> dict[str, Report]:
     """Build the reports of runs: one where all have a score in common, else one for each reward."""
     members = [read_member(path, read_run) for path in paths]
     _require_done(groups_of_runs(members), paths[0], f"rlfactory resume {paths[0]}")
     by_kind = _comparable(members)
     if len(by_kind) == 1:
-        return {RUNS: _report_of_members(members, best)}
+        return {RUNS: _report_of_members(members)}
     return {
-        f"{RUNS}-{re.sub(r'[^A-Za-z0-9_.-]', '_', kind)}": _report_of_members(some, best)
+        f"{RUNS}-{re.sub(r'[^A-Za-z0-9_.-]', '_', kind)}": _report_of_members(some)
         for kind, some in by_kind.items()
     }
 
 
-def _report_of_members(members: Sequence[Member], best: bool) -> Report:
+def _report_of_members(members: Sequence[Member]) -> Report:
     groups = groups_of_runs(members)
     runs = [run for group in groups for run in group.runs]
     title = _title(members)
-    return build_report(title, None, _columns(runs), groups, best=best, notes=_other_prompts(runs))
+    return build_report(title, None, _columns(runs), groups, notes=_other_prompts(runs))
 
 
 def _title(members: Sequence[Member]) -> str:

@@ -1,4 +1,4 @@
-"""Pictures of samples: a grid with captions, prompts over training (a strip), and pairs."""
+"""Pictures of samples: a grid with captions, and prompts over training (a strip)."""
 
 import math
 import unicodedata
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Union
 
 from PIL import Image, ImageDraw, ImageFont
 
@@ -170,10 +170,9 @@ class _Sheet:
             self.pen.text((x, y + n * self.line), line, INK, self.text)
         return x, y + len(lines) * self.line
 
-    def write_scores(self, corner: tuple[int, int], scores: Sequence[float]) -> None:
-        """Write the scores of one sample over time, in the color of the last one's frame."""
-        text = " → ".join(map(number, scores))
-        self.pen.text(corner, text, self.frame(scores[-1]) or FAINT, self.bold)
+    def write_score(self, corner: tuple[int, int], score: float) -> None:
+        """Write the score of a sample, in the color of its frame."""
+        self.pen.text(corner, number(score), self.frame(score) or FAINT, self.bold)
 
     def save(self, path: Path) -> None:
         """Write a PNG."""
@@ -196,51 +195,24 @@ def grid(
 
     The others are those of `_Sheet`.
     """
-    own = None if scores is None else [[score] for score in scores]
-    more: dict[str, Any] = {"scores": own, "good": good, "full_text": full_text}
-    return stacks([[image] for image in images], captions, path, title, columns=columns, **more)
-
-
-def stacks(
-    images: Sequence[Sequence[Picture]],
-    captions: Sequence[str],
-    path: Path | None = None,
-    title: str | None = None,
-    *,
-    names: Sequence[str] = (),
-    columns: int = 6,
-    scores: Sequence[Sequence[float]] | None = None,
-    good: float | None = None,
-    full_text: str = "",
-) -> Image.Image:
-    """As `grid`, of several images of each caption, such as those before and after training.
-
-    They stand below each other; `names` says what they are, left of the first ones.
-    """
-    tiles = [[tile(image) for image in stack] for stack in images]
-    width, height = tiles[0][0].size
+    tiles = [*map(tile, images)]
+    width, height = tiles[0].size
     sheet = _Sheet(width, title, good, full_text)
     texts = sheet.wrapped(captions, width)
     columns = min(columns, len(tiles))
-    left = _MARGIN + (round(max(map(sheet.bold.getlength, names))) + _GAP if names else 0)
     starts = range(0, len(tiles), columns)
     rows = [max(map(len, texts[i : i + columns])) + (scores is not None) for i in starts]
-    depth = len(tiles[0]) * (height + _PAD)
-    heights = [depth + lines * sheet.line + _GAP for lines in rows]
-    full_width = left + columns * (width + _GAP) - _GAP + _MARGIN
+    heights = [height + _PAD + lines * sheet.line + _GAP for lines in rows]
+    full_width = _MARGIN + columns * (width + _GAP) - _GAP + _MARGIN
     sheet.open(full_width, sheet.head + sum(heights) - _GAP)
-    for i, (stack, lines) in enumerate(zip(tiles, texts, strict=True)):
+    for i, (image, lines) in enumerate(zip(tiles, texts, strict=True)):
         row, column = divmod(i, columns)
-        x, y = left + column * (width + _GAP), sheet.head + sum(heights[:row])
-        for n, image in enumerate(stack):
-            sheet.paste(image, (x, y), scores[i][n] if scores else None)
-            if names and column == 0:
-                middle = y + (height - sheet.line) // 2
-                sheet.pen.text((_MARGIN, middle), names[n], FAINT, sheet.bold)
-            y += height + _PAD
-        below = sheet.write(lines, (x, y))
-        if scores is not None:
-            sheet.write_scores(below, scores[i])
+        x, y = _MARGIN + column * (width + _GAP), sheet.head + sum(heights[:row])
+        score = scores[i] if scores is not None else None
+        sheet.paste(image, (x, y), score)
+        below = sheet.write(lines, (x, y + height + _PAD))
+        if score is not None:
+            sheet.write_score(below, score)
     if path is not None:
         sheet.save(path)
     return sheet.paper
@@ -283,6 +255,6 @@ def strip(
             x, score = left + j * (width + _GAP), scores[i][j] if scores else None
             sheet.paste(image, (x, y), score)
             if score is not None:
-                sheet.write_scores((x, y + height + _PAD), [score])
+                sheet.write_score((x, y + height + _PAD), score)
         sheet.write(lines, (_MARGIN, y + (height - len(lines) * sheet.line) // 2))
     sheet.save(path)

@@ -17,8 +17,8 @@ from rich.console import Console
 from torch import Tensor
 
 from rlfactory.prompts.ops.pictured import PicturedText
-from rlfactory.report.image_grid import grid, stacks, strip
-from rlfactory.report.sample_pairs import choose, readable_rows, sample_pairs, samples_at
+from rlfactory.report.image_grid import grid, strip
+from rlfactory.report.sample_pairs import readable_rows, samples_at
 from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.atomic_write import new_file, write_text
 from rlfactory.run.folder import RunFolder
@@ -31,8 +31,7 @@ from rlfactory.utils.images import from_pil, picture, save_animation, to_pil
 from rlfactory.utils.text import table_lines
 from rlfactory.utils.types import Media
 
-_PAIRS = 3  # pairs of each kind
-_LARGEST = 512  # pixels of a side of the images that only pairs show
+_LARGEST = 512  # pixels of a side of the images that only the page's pairs show
 _MOVING = 8  # videos of an animation, with frames of at most so many pixels a side
 _MOVING_LARGEST = 256
 
@@ -65,16 +64,12 @@ class Gallery(ABC):
         """Keep the samples of the first prompts for the strip."""
 
     def record_evaluation(self, iteration: int, drawn: GeneratedSamples) -> None:
-        """Keep the samples of an evaluation, for the strip and for pairs."""
+        """Keep the samples of an evaluation, for the strip and for the page's pairs."""
         self.record_preview(iteration, drawn)
 
     @abstractmethod
     def write_strip(self, prompts: Sequence[str]) -> None:
         """Write the strip of all that was kept, if anything was."""
-
-    def write_pairs(self) -> None:
-        """Write samples before and after training beside each other, where a file can show that."""
-        return
 
     def _write_table(self, name: str, title: str, drawn: GeneratedSamples, scores: Scores) -> None:
         """Write the samples and all of their scores as JSON, for loggers and programs.
@@ -118,7 +113,7 @@ class ImageGallery(Gallery):
         self._keep(iteration, drawn, STRIP_PROMPTS)
 
     def record_evaluation(self, iteration: int, drawn: GeneratedSamples) -> None:
-        """Keep a column of the strip, and of the first and the last evaluation what pairs show."""
+        """Keep a column of the strip, and what the page pairs of the first and last evaluation."""
         self._keep(iteration, drawn, max(self.count, STRIP_PROMPTS))
         for (at, row), path in kept_images(self.folder).items():
             if at not in (0, iteration) and row >= STRIP_PROMPTS:
@@ -159,27 +154,6 @@ class ImageGallery(Gallery):
         rows = samples_at(RunFolder(self.folder.parent), iteration, self.main)
         scores: list[float | None] = [sample.score for _, sample in rows[:STRIP_PROMPTS]]
         return scores + [None] * (STRIP_PROMPTS - len(scores))
-
-    def write_pairs(self) -> None:
-        """Write pairs.png: the most changed, then the best and the worst samples."""
-        found = sample_pairs(RunFolder(self.folder.parent), self.main)
-        some = {id(pair): pair for group in choose(found, _PAIRS).values() for pair in group}
-        kept = [(p, p.before.image, p.after.image) for p in some.values()]
-        shown = [(p, (before, after)) for p, before, after in kept if before and after]
-        rows = dict(islice(readable_rows(files for _, files in shown), 2 * _PAIRS))
-        if not rows:
-            return
-        both = [shown[row][0] for row in rows]
-        stacks(
-            [*rows.values()],
-            [pair.prompt for pair in both],
-            self.folder / "pairs.png",
-            f"{self.main} before and after training, seed {self.seed}",
-            names=("before", "after"),
-            scores=[(pair.before.score, pair.after.score) for pair in both],
-            good=self.good,
-            full_text="../index.html",
-        )
 
 
 class VideoGallery(ImageGallery):

@@ -13,10 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 from markupsafe import Markup
 
-from rlfactory.config.problems import PlanError, Problem
 from rlfactory.report.labels import metric_unit
 from rlfactory.report.plot import (
     COLORS,
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FILE, AGAINST = "curves", "against.png"
+FILE = "curves"
 SVG_SIZE = (400, 236)
 SVG_BOX = (50, 10, 388, 204)  # left, top, right, bottom of the axes in `panel_svg`
 FEWEST = 6
@@ -292,55 +290,3 @@ def _finite_curve(curve: Curve) -> Curve:
     x, mean, low, high = ([point[i] for point in kept] for i in range(4))
     known = curve.paper is not None and math.isfinite(curve.paper)
     return replace(curve, x=x, mean=mean, low=low, high=high, paper=curve.paper if known else None)
-
-
-ROOT = "sqrt:"
-"""Before a metric's name: its square root, the usual axis for a divergence (arXiv 2210.10760)."""
-
-Path2D = tuple[str, list[float], list[float], list[float], list[float]]
-"""A row, its x and y over training, and the ends of the 95 % intervals of y."""
-
-
-def paths_of(curves: Sequence[Curve], x: str, y: str) -> list[Path2D]:
-    """Each row's mean of metric `y` over that of `x`, at the iterations that have both.
-
-    Raises:
-        PlanError: no row has both.
-    """
-    by_name = {(curve.metric, curve.row): curve for curve in curves}
-    rows = dict.fromkeys(curve.row for curve in curves)
-    name = x.removeprefix(ROOT)
-    pairs = [(row, by_name.get((name, row)), by_name.get((y, row))) for row in rows]
-    paths = []
-    for row, across, up in pairs:
-        if across is None or up is None:
-            continue
-        _, i, j = np.intersect1d(across.x, up.x, return_indices=True)
-        means = np.array(across.mean)[i]
-        along = np.sqrt(means.clip(0)) if x.startswith(ROOT) else means
-        ends = (np.array(values)[j].tolist() for values in (up.mean, up.low, up.high))
-        paths.append((row, along.tolist(), *ends))
-    if not paths:
-        known = ", ".join(dict.fromkeys(curve.metric for curve in curves))
-        message = f"no row has curves of both {name} and {y}; there are {known}"
-        raise PlanError([Problem("--against", message)])
-    return paths
-
-
-def draw_against(curves: Sequence[Curve], x: str, y: str, folder: Path) -> Path:
-    """Draw one metric over another: a line for each row in the order of training, a dot at its end.
-
-    Vertical bars are 95 % intervals over runs.
-    """
-    file = folder / AGAINST
-    with saved_figure((6.4, 4.4), file) as figure:
-        axes = figure.subplots()
-        for number, (row, along, mean, low, high) in enumerate(paths_of(curves, x, y)):
-            colour = COLORS[number % len(COLORS)]
-            axes.plot(along, mean, color=colour, label=row)
-            axes.plot(along[-1:], mean[-1:], "o", color=colour, markersize=5)
-            axes.vlines(along, low, high, color=colour, alpha=0.3)
-        axes.set_xlabel(x)
-        axes.set_ylabel(y)
-        axes.legend(fontsize=7)
-    return file

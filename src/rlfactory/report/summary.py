@@ -151,21 +151,17 @@ def results(folder: RunFolder) -> list[tuple[str, Path]]:
         ("samples before", grids[0] if len(grids) > 1 else None),
         ("samples after" if len(grids) > 1 else "samples", grids[-1] if grids else None),
         ("the first of them, moving", grids[-1].with_suffix(".gif") if grids else None),
-        ("samples before and after beside each other", folder.pairs),
         ("the same prompts over training", folder.strip),
         ("the same prompts over training", folder.strip.with_suffix(".md")),
         ("curves", folder.curves),
         ("checkpoint", checkpoints[max(checkpoints)] if checkpoints else None),
-        *((f"samples on {n}", _shown(own)) for n, own in folder.evaluated_sets().items() if n),
+        *(
+            (f"samples on {n}", next(reversed(own.shown().values()), None))
+            for n, own in folder.evaluated_sets().items()
+            if n
+        ),
     ]
     return [(name, path) for name, path in found if path and path.exists()]
-
-
-def _shown(folder: RunFolder) -> Path | None:
-    """Samples before and after beside each other, else those of the last evaluation."""
-    if folder.pairs.is_file():
-        return folder.pairs
-    return next(reversed(folder.shown().values()), None)
 
 
 def _sample_command(folder: RunFolder) -> str:

@@ -19,45 +19,9 @@ from rlfactory.reward.base import (
 from rlfactory.utils.types import Faults, Media
 
 COMBINED = "combined"
-Normalise = Literal["none", "group", "running"]
+Normalise = Literal["none", "group"]
 _EPS = 1e-6
 _OPPOSITE: Mapping[Direction, Direction] = {"higher": "lower", "lower": "higher"}
-
-
-class RunningStats:
-    """Running mean and standard deviation, by batches (Welford; Chan et al.), in float64."""
-
-    def __init__(self) -> None:
-        self.count, self.mean, self.squares = 0.0, 0.0, 0.0
-
-    def update(self, values: Tensor) -> None:
-        """Include finite scores `[B]`, at least one."""
-        values, count = values.double(), len(values)
-        mean = float(values.mean())
-        squares = float((values - mean).square().sum())
-        total, shift = self.count + count, mean - self.mean
-        self.squares += squares + shift**2 * self.count * count / total
-        self.mean += shift * count / total
-        self.count = total
-
-    @property
-    def std(self) -> float:
-        """The population standard deviation; 0 before the first update."""
-        return float((self.squares / self.count) ** 0.5) if self.count else 0.0
-
-    def normalise(self, values: Tensor, eps: float) -> Tensor:
-        """`(r - mean) / max(std, eps)` `[B]` float32, after including `values` in both."""
-        self.update(values)
-        return ((values.double() - self.mean) / max(self.std, eps)).float()
-
-    def state_dict(self) -> dict[str, float]:
-        """The state, as plain numbers."""
-        return {"count": self.count, "mean": self.mean, "squares": self.squares}
-
-    def load_state_dict(self, state: Mapping[str, float]) -> None:
-        """Restore what `state_dict` returned."""
-        self.count, self.mean = int(state["count"]), float(state["mean"])
-        self.squares = float(state["squares"])
 
 
 @final
@@ -71,9 +35,9 @@ class Combine(Reward):
     the sum.
 
     `normalise`, one for all parts or by part, is applied to `r_k` before the weighted sum that
-    trains: nothing, `(r - mean) / max(std, 1e-6)` within the group, or the same with running
-    statistics of all iterations so far. What is reported and evaluated is the sum without it. With
-    `aggregate="gdpo"` the advantage combines the parts' scores by their weights instead (GDPO).
+    trains: nothing, or `(r - mean) / max(std, 1e-6)` within the group. What is reported and
+    evaluated is the sum without it. With `aggregate="gdpo"` the advantage combines the parts'
+    scores by their weights instead (GDPO).
     """
 
     main = COMBINED
@@ -95,7 +59,7 @@ class Combine(Reward):
             of: Names from `rlfactory list reward`, or of your own parts.
             parts: Their options, reward.parts.NAME.OPTION.
             weights: By part, 1 by default; 0: reported only.
-            normalise: none | group | running: for all parts, or by part: {NAME: group}.
+            normalise: none | group: for all parts, or by part: {NAME: group}.
             aggregate: sum | gdpo: the advantage combines the parts' scores (advantage=gdpo).
             gates: {NAME: {OTHER: 0.5}}: NAME counts only where OTHER reaches 0.5, else it is 0.
             clips: {NAME: [lower, upper]}, null for no bound.
@@ -124,9 +88,6 @@ class Combine(Reward):
         self.better = merge_directions(  # type: ignore[misc]
             self.parts, {COMBINED: "higher"}, subtracted
         )
-        self._running = {
-            n: RunningStats() for n, kind in self.normalisation.items() if kind == "running"
-        }
 
     @staticmethod
     def validate(options: Mapping[str, Any], run: Mapping[str, Any]) -> Faults:
@@ -221,12 +182,7 @@ class Combine(Reward):
         normalised = torch.full_like(values, torch.nan)
         if self.normalisation[part] == "none" or not known.any():
             return values
-        if part in self._running:
-            normalised[known] = self._running[part].normalise(values[known], _EPS)
-        else:
-            normalised[known] = group_advantages(
-                values[known], groups[known], eps=_EPS, eps_as="floor"
-            )
+        normalised[known] = group_advantages(values[known], groups[known], eps=_EPS, eps_as="floor")
         return normalised
 
     def check_prompts(self, prompts: Iterable[Prompt]) -> None:
@@ -239,15 +195,6 @@ class Combine(Reward):
         if self.clips or any(self.parts[part].best_score is None for part in self.counting):
             return None
         return sum(self.weights[p] * (self.parts[p].best_score or 0.0) for p in self.counting)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The running statistics of each part that has them."""
-        return {name: running.state_dict() for name, running in self._running.items()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        for name, running in self._running.items():
-            if name in state:
-                running.load_state_dict(state[name])
 
 
 def merge_directions(

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -73,13 +73,12 @@ class OCR(Reward):
     def __init__(
         self,
         *,
-        engine: Literal["rapidocr", "paddleocr", "easyocr", "tesseract"] = "rapidocr",
+        engine: Literal["rapidocr", "tesseract"] = "rapidocr",
         name: str = "ocr",
     ) -> None:
         """
         Args:
-            engine: rapidocr | paddleocr | easyocr | tesseract: the OCR engine; only the first has
-                its weights in the package.
+            engine: rapidocr | tesseract: the OCR engine.
             name: The score's name in metrics, tables and figures.
         """
         self.main = name
@@ -130,7 +129,7 @@ def load_reader(engine: str) -> Reader:
         raise RewardError(
             f"reward.engine={engine} can't be imported ({error}); type {install}"
         ) from error
-    except Exception as error:  # weights that can't be downloaded, another version, …
+    except Exception as error:  # of another version, …
         raise RewardError(
             f"reward.engine={engine} could not be set up: {type(error).__name__}: {error}"
         ) from error
@@ -153,39 +152,6 @@ def rapidocr() -> Reader:
         }
     )
     return lambda images: ["".join(engine(image).txts or ()) for image in images]
-
-
-def paddleocr() -> Reader:
-    """PaddleOCR for English, version 2 or 3."""
-    engine_class = importlib.import_module("paddleocr").PaddleOCR
-    if hasattr(engine_class, "predict"):  # version 3
-        engine = engine_class(
-            lang="en",
-            use_doc_orientation_classify=False,
-            use_doc_unwarping=False,
-            use_textline_orientation=False,
-        )
-        return lambda images: [
-            "".join(text for page in engine.predict(image) for text in page["rec_texts"])
-            for image in images
-        ]
-    engine = engine_class(lang="en", use_angle_cls=False, show_log=False)
-    return lambda images: [
-        "".join(text for page in engine.ocr(image, cls=False) for _, (text, _) in page or ())
-        for image in images
-    ]
-
-
-def easyocr() -> Reader:
-    """EasyOCR for English, on the GPU of this thread if there is one."""
-    module: Any = importlib.import_module("easyocr")
-    gpu = f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else False
-    engine = module.Reader(["en"], gpu=gpu, verbose=False)
-    # EasyOCR wraps its networks to run on all visible GPUs, among them those of other ranks
-    for name in ("detector", "recognizer") if gpu else ():
-        network = getattr(engine, name)
-        setattr(engine, name, getattr(network, "module", network))
-    return lambda images: ["".join(engine.readtext(image, detail=0)) for image in images]
 
 
 def tesseract() -> Reader:
@@ -217,8 +183,6 @@ def tesseract() -> Reader:
 _DEBIAN = "type apt-get install tesseract-ocr"
 _ENGINES: dict[str, tuple[Callable[[], Reader], str]] = {
     "rapidocr": (rapidocr, "pip install 'rlfactory[ocr]'"),
-    "paddleocr": (paddleocr, "pip install paddleocr paddlepaddle"),
-    "easyocr": (easyocr, "pip install easyocr"),
     "tesseract": (tesseract, _DEBIAN),
 }
 """What loads an engine, and what installs it."""

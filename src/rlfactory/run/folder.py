@@ -81,8 +81,6 @@ class RunFolder:
     """The page with all results of the run."""
     environment = _Inside("environment.json")
     """Device, versions and git commit of each process that trained the run."""
-    pairs = _Inside("samples/pairs.png")
-    """The image of samples before and after training."""
     strip = _Inside("samples/strip.png")
     """The image of the same prompts' samples over training."""
     prompt_sets = _Inside("prompt_sets")

@@ -18,7 +18,7 @@ LAUNCHERS = {
     "submitit_slurm": "hydra-submitit-launcher",
     "ray": "hydra-ray-launcher",
 }
-SWEEPERS = ("basic", "random", "optuna")
+SWEEPERS = ("basic", "random")
 
 
 @dataclass(frozen=True)

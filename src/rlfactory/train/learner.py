@@ -55,7 +55,6 @@ class Learner:
         without_signal: the updates of this iteration that left the policy where it was, since
             neither loss nor penalty had a gradient for it.
         sync: called after each update, where all ranks are at the same point.
-        before_moving: called before weights are changed.
     """
 
     components: Components
@@ -66,7 +65,6 @@ class Learner:
     has_moved: bool = False
     without_signal: int = 0
     sync: Callable[[], None] | None = None
-    before_moving: Callable[[], None] = lambda: None  # noqa: E731
 
     def learn(self, rollout: Rollout, iteration: int) -> Metrics:
         """Make `epochs` passes over the samples, in `updates_per_iteration` optimizer steps each.
@@ -121,7 +119,6 @@ class Learner:
         means["update/skipped_no_signal"] = float(self.without_signal)
         means |= self.guard.metrics()
         if components.regularizer.take_reset():
-            self.before_moving()
             self.has_moved = True
             components.model.weights.refer_to_policy()
         return means | self._update_weight_sets("iteration", iteration)
@@ -350,7 +347,6 @@ class Learner:
         has_signal = not weights.trains_critic or hardware.any_rank(
             any(bool(gradient.any()) for gradient in weights.policy_gradients())
         )
-        self.before_moving()
         self.has_moved = True  # before the step: an error in it may leave some weights changed
         if not has_signal:
             weights.clear_policy_gradients()
@@ -368,7 +364,6 @@ class Learner:
             decay = average.decay_at(moment, step=self.updates, iteration=iteration + 1)
             # the average is kept only where something reads it, or a checkpoint brought it
             if decay is not None and name in self.components.model.weights:
-                self.before_moving()
                 self.has_moved = True
                 self.components.model.weights.update(name, decay)
                 decays[f"{name}/decay"] = decay

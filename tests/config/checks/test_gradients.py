@@ -25,7 +25,7 @@ def problems(*words: str) -> list[Problem]:
         (["reward=compressibility"], "reward"),
         (["reward=shapes"], "reward"),
         ([*SUM, "reward.of=[jpeg_standin,shapes]"], "reward.parts.shapes"),
-        ([*SUM, "reward.normalise=running"], "reward.normalise"),
+        ([*SUM, "reward.normalise=group"], "reward.normalise"),
         (["dynamics=dpm_solver"], "dynamics"),
         (["scoring.offload=true"], "scoring.offload"),
         (["scoring.background=process"], "scoring.background"),

@@ -1,7 +1,6 @@
 """The copy of the training state that a run rolls back to."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +10,7 @@ from torch import Tensor
 
 from rlfactory.model.base import ImageModel
 from rlfactory.model.weight_sets import EMA, OLD, POLICY, REFERENCE
-from rlfactory.run.checkpoint import snapshot as module
-from rlfactory.run.checkpoint.serialization import copy_to_cpu, flatten
+from rlfactory.run.checkpoint.serialization import flatten
 from rlfactory.run.checkpoint.snapshot import Snapshot, snapshot_bytes
 
 
@@ -119,45 +117,17 @@ def test_a_rank_with_equal_weights_notes_the_iteration_only(
     assert same(after, flat(model, optimizer))
 
 
-class Recorder:
-    """Stands in for a stream beside that of the computation."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.done: list[str] = []
-        assert device.type == "cuda"
-
-    @contextmanager
-    def copying(self) -> Iterator[None]:
-        yield
-        self.done.append("copied")
-
-    def copy(self, tensor: Tensor, reused: Tensor | None) -> Tensor:
-        return copy_to_cpu(tensor, reused)
-
-    def wait_on_device(self) -> None:
-        self.done.append("device waits")
-
-    def wait_on_host(self) -> None:
-        self.done.append("host waits")
-
-
-@pytest.mark.parametrize("in_place", [False, True])
-def test_a_gpu_copies_beside_its_computation(
-    linear: Callable[..., ImageModel], monkeypatch: pytest.MonkeyPatch, in_place: bool
+def test_a_gpus_copies_are_waited_for_before_they_are_read(
+    linear: Callable[..., ImageModel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "SideStream", Recorder)
+    waits: list[Any] = []
+    stream = SimpleNamespace(synchronize=lambda: waits.append("host"))
+    monkeypatch.setattr("torch.cuda.current_stream", lambda device: stream)
     model = linear()
     monkeypatch.setattr(model, "device", SimpleNamespace(type="cuda"))
-    model.weights._offload = in_place
-    model.weights.add(EMA)
     optimizer = torch.optim.AdamW(list(model.weights.parameters.values()), lr=0.1)
-    snapshot: Any = Snapshot()
-    snapshot.before_moving()
+    snapshot = Snapshot()
     snapshot.take(1, model, optimizer)
-    # other weight sets that are copied into the policy's memory change it before the first step
-    taken = ["copied", "device waits"] if in_place else ["copied"]
-    assert snapshot._stream.done == taken
-    snapshot.before_moving()
-    assert snapshot._stream.done == [*taken, "device waits"]
+    assert not waits
     snapshot.put_back(model, optimizer)
-    assert snapshot._stream.done[-1] == "host waits"
+    assert waits == ["host"]

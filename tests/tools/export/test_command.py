@@ -227,7 +227,7 @@ def test_the_cards_code_runs_in_its_folder(
 def test_formats_of_image_adapters_are_refused_elsewhere(
     run: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert export(texts, tmp_path / "left", "--format", "kohya") == 1
+    assert export(texts, tmp_path / "left", "--format", "comfyui") == 1
     assert "LoRA adapters of image models" in capsys.readouterr().err
     assert export(run, tmp_path / "left", "--merge", "--format", "comfyui") == 1
     assert "exports merged LoRA adapters of images; leave it out" in capsys.readouterr().err

@@ -1,6 +1,5 @@
 """The server: right answers, clear refusals, and nothing that brings it down."""
 
-import contextlib
 import gc
 import json
 import socket
@@ -8,7 +7,7 @@ import threading
 from base64 import b64encode
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
-from time import monotonic, sleep
+from time import sleep
 
 import httpx
 import pytest
@@ -199,44 +198,12 @@ def test_an_oversized_body_is_refused_before_it_is_read(serving):
         assert client.recv(1000).startswith(b"HTTP/1.1 413 ")
 
 
-@pytest.mark.parametrize(
-    "begun",
-    [
-        b"",
-        b"POST /sc",
-        b"POST /score HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{",
-    ],
-    ids=["silent", "in the head", "in the body"],
-)
-def test_a_slow_client_is_left_behind(serving, begun):
+def test_a_slow_client_is_left_behind(serving):
     url = serving(Probe("texts"), timeout=0.2)
     with _connect(url) as client:
-        client.sendall(begun)
-        began = monotonic()
-        said = client.recv(1000)
-        assert said == b"" or said.startswith(b"HTTP/1.1 408 ")
-        assert 0.1 < monotonic() - began < 2
+        client.sendall(b"POST /score HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+        assert client.recv(1000).startswith(b"HTTP/1.1 408 ")
     assert ask(url, texts("ab")).status_code == 200
-
-
-def test_a_client_that_drips_after_its_refusal_is_left_behind(serving):
-    url = serving(Probe("texts"), timeout=0.2, max_body_mb=0.001)
-    with _connect(url) as client:
-        client.sendall(b"POST /score HTTP/1.1\r\nHost: x\r\nContent-Length: 99999\r\n\r\n{")
-        assert client.recv(1000).startswith(b"HTTP/1.1 413 ")
-        until, open_still = monotonic() + 5, True
-        while open_still and monotonic() < until:
-            open_still = not _sending_fails(client)
-        assert not open_still
-
-
-def _sending_fails(client: socket.socket) -> bool:
-    try:
-        client.sendall(b" ")
-    except OSError:
-        return True
-    sleep(0.02)
-    return False
 
 
 def test_a_client_that_goes_away(serving):
@@ -286,40 +253,6 @@ def test_one_request_does_not_spoil_another(serving):
         answers = [*pool.map(lambda body: ask(url, body), bodies)]
     assert [answer.status_code for answer in answers] == [500, 200]
     assert answers[1].json()["scores"]["probe"] == [2]
-
-
-def test_a_full_queue(serving):
-    probe = Probe("texts")
-    probe.blocked.clear()
-    url = serving(probe, queue=1)
-    with ThreadPoolExecutor(4) as pool:
-        asked = [pool.submit(ask, url, texts("ab"))]
-        assert probe.begun.wait(10)
-        asked += [pool.submit(ask, url, texts("ab")) for _ in range(3)]
-        until = monotonic() + 5
-        while sum(a.done() for a in asked) < 2 and monotonic() < until:
-            sleep(0.01)
-        probe.blocked.set()
-        answers = [a.result() for a in asked]
-    assert sorted(answer.status_code for answer in answers) == [200, 200, 503, 503]
-    refused = next(answer for answer in answers if answer.status_code == 503)
-    assert refused.headers["Retry-After"] == "1"
-
-
-def test_memory_that_is_full(serving):
-    probe = Probe()
-    probe.blocked.clear()
-    limits = {"max_body_mb": 0.01, "max_megapixels": 0.001, "memory_mb": 0.013}
-    url = serving(probe, **limits)
-    with ThreadPoolExecutor(12) as pool:
-        asked = [pool.submit(ask, url, message(n, size=31)) for n in range(12)]
-        until = monotonic() + 5
-        while not any(a.done() for a in asked) and monotonic() < until:
-            sleep(0.01)
-        probe.blocked.set()
-        found = {a.result().status_code for a in asked}
-    assert found == {200, 503}
-    assert ask(url, message(1, size=31)).status_code == 200, "what was held is given back"
 
 
 def test_a_repeated_key_is_not_scored_twice(serving):
@@ -372,11 +305,10 @@ def test_a_pickle_is_never_opened(serving, monkeypatch):
     assert not opened.is_set()
 
 
-def test_connections_beyond_the_limit_are_closed(serving):
-    url = serving(Probe("texts"), connections=3)
-    with _connect(url), _connect(url), _connect(url):
+def test_requests_beyond_the_limit_are_refused(serving):
+    url = serving(Probe("texts"), connections=2)
+    with _connect(url), _connect(url):
         sleep(0.05)
-        with _connect(url) as fourth, contextlib.suppress(ConnectionResetError):
-            assert fourth.recv(1) == b""
+        assert httpx.post(f"{url}/score", json=texts("ab")).status_code == 503
     sleep(0.05)
-    assert httpx.get(f"{url}/health").status_code == 200
+    assert httpx.post(f"{url}/score", json=texts("ab")).status_code == 200

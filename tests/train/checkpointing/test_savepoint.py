@@ -42,9 +42,6 @@ class Noting:
         self.iteration = iteration
         self.asked.append(("take", iteration))
 
-    def before_moving(self) -> None:
-        self.asked.append("before moving")
-
     def put_back(self, model: object, optimizer: object) -> None:
         self.asked.append("put back")
 
@@ -62,8 +59,6 @@ def savepoint(asked: list[Any], done: int, saved: int | None, snapshot: bool = T
     copy: Any = Noting(asked) if snapshot else None
     state = {"iterations": done, "config": {}}
     made = Savepoint(trainer, manager, lambda: state, copy)
-    if snapshot:
-        assert trainer.learner.before_moving == copy.before_moving
     made.mark()
     assert not trainer.learner.has_moved
     return made

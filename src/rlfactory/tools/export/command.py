@@ -21,7 +21,7 @@ from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.scores import Scores
 from rlfactory.tools.export.base_model import base_model, forget_locations
 from rlfactory.tools.export.card import FULL, LORA, MERGED, ExportInfo, write_card
-from rlfactory.tools.export.lora_file import Style, write_lora_file
+from rlfactory.tools.export.lora_file import write_lora_file
 from rlfactory.tools.export.snippet import (
     Snippet,
     Source,
@@ -50,7 +50,7 @@ def export(
     best: bool,
     moved: Mapping[str, str] | None = None,
     *,
-    style: Style | None = None,
+    in_one_file: bool = False,
     upload: Upload | None = None,
 ) -> int:
     """Write a run's weights for other libraries, and print the code that loads them.
@@ -63,7 +63,7 @@ def export(
         weights: the weight set: `policy`, `ema`, ...
         best: take the best checkpoint by evaluation score instead of the newest one.
         moved: paths by key, where the run's model lies elsewhere now.
-        style: adapters in one file with the names of other programs; None: diffusers' and PEFT's.
+        in_one_file: adapters in one file, for ComfyUI and others.
         upload: where to upload the folder to.
 
     Returns:
@@ -75,7 +75,7 @@ def export(
             if upload is not None:
                 upload.prepare()
             written = to or Path(stack.enter_context(TemporaryDirectory())) / "export"
-            options = ExportOptions(weights, merge, style, upload.repo if upload else None)
+            options = ExportOptions(weights, merge, in_one_file, upload.repo if upload else None)
             code = export_run(run, located_config(path, moved), checkpoint, written, options)
             if to is not None:
                 print(f"exported to {to}; its card is {to / 'README.md'}.")
@@ -95,13 +95,13 @@ class ExportOptions:
     Attributes:
         weights: the weight set: `policy`, `ema`, ...
         merge: merge LoRA adapters into the weights.
-        style: adapters in one file with other programs' names; None: diffusers' and PEFT's.
+        in_one_file: adapters in one file, with the names that ComfyUI reads.
         repo: the repository of the hub that the folder will be uploaded to, for its card.
     """
 
     weights: str
     merge: bool = False
-    style: Style | None = None
+    in_one_file: bool = False
     repo: str | None = None
 
 
@@ -113,16 +113,16 @@ def export_run(
     Of the run's components only the model is built, on the CPU in float32.
 
     Raises:
-        UserError: the folder can't be written, or the run has no adapters for `options.style`.
+        UserError: the folder can't be written, or the run has no adapters for one file.
     """
     adapters = config["model"]["finetune"] == "lora"
     form = (MERGED if options.merge else LORA) if adapters else FULL
     model = instantiate_group(config, "model", device=torch.device("cpu"), seed=config["seed"])
     merge_adapters_below(config, model)
-    if options.style and (form != LORA or model.media != "images"):
+    if options.in_one_file and (form != LORA or model.media != "images"):
         raise UserError(
-            f"--format {options.style}: is for LoRA adapters of image models, and this exports"
-            f" {form} of {model.media}; leave it out"
+            f"--format comfyui: is for LoRA adapters of image models, and this exports {form} of"
+            f" {model.media}; leave it out"
         )
     add_weight_sets(model, config, [options.weights])
     load_checkpoint(checkpoint, model)
@@ -135,7 +135,7 @@ def export_run(
         base=base_model(config, model.media),
         media=model.media,
         file=f"{(options.repo or to.absolute().name).split('/')[-1]}.safetensors"
-        if options.style
+        if options.in_one_file
         else None,
     )
     with _new_folder(to) as partial:
@@ -158,7 +158,7 @@ def _fill(folder: Path, info: ExportInfo, model: Any, options: ExportOptions, pa
     # before `export_merged`, after which the model has no adapters
     snippets = [_snippet(info, model, source) for source in (published, local)]
     with model.weights(info.weights):
-        _write_weights(folder, info, model, options.style)
+        _write_weights(folder, info, model)
     forget_locations(folder)
     name_place(folder, repo)
     notes = [*([] if repo else [HERE_NOTE]), *(base.notes if adapters else [])]
@@ -166,26 +166,23 @@ def _fill(folder: Path, info: ExportInfo, model: Any, options: ExportOptions, pa
     return snippets[0 if repo else 1]
 
 
-def _write_weights(folder: Path, info: ExportInfo, model: Any, style: Style | None) -> None:
+def _write_weights(folder: Path, info: ExportInfo, model: Any) -> None:
     if info.form != LORA:
         model.export_merged(folder)
         if info.media == "texts":
             # what draws from the folder draws as the run, without the settings of the base
             GenerationConfig(**_generation(info, model)).save_pretrained(folder)
-    elif style is None:
+    elif info.file is None:
         model.export(folder)
         for config in folder.rglob("adapter_config.json"):  # one of each network
             _name_base(config, info)
     else:
-        assert info.file is not None
         write_lora_file(
             folder / info.file,
             model.lora.state_dict(),
-            style=style,
             pipeline=model.pipeline,
             rank=model.lora.metadata()["r"],
             alpha=model.lora.metadata()["lora_alpha"],
-            width=lambda name: model.network.get_submodule(name).out_features,
         )
 
 

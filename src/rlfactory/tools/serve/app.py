@@ -26,8 +26,8 @@ from rlfactory.reward.client.protocol import (
     read_request,
     to_json,
 )
-from rlfactory.tools.serve.limits import AnswerCache, MemoryLimit, Refusal
-from rlfactory.tools.serve.settings import BYTES_A_PIXEL, ServeSettings
+from rlfactory.tools.serve.answer_cache import AnswerCache, Refusal
+from rlfactory.tools.serve.settings import ServeSettings
 from rlfactory.utils.workers import WorkerThread
 
 log = logging.getLogger(__name__)
@@ -46,11 +46,9 @@ class Service:
         self.settings = settings
         self.keys = tuple(reward.metadata)
         self.names = {reward.main: None}
-        self.memory = MemoryLimit(settings.memory)
         self.answers = AnswerCache(settings.kept)
         self.readers = ThreadPoolExecutor(READERS, "readers")
         self.scorer = WorkerThread("rewards")  # one, since models are not thread-safe
-        self.waiting = 0
 
     async def health(self, request: Request) -> Response:
         """Describe the reward; further score names are known once samples were scored."""
@@ -73,12 +71,11 @@ class Service:
         key = request.headers.get("Idempotency-Key")
         if key is not None and len(key) > LONGEST_KEY:
             raise Refusal(400, f"an idempotency key has at most {LONGEST_KEY} characters")
-        with self.memory.lease() as hold:
-            body = await self._body(request, hold)
-            digest = hashlib.sha256(body).digest()
-            return _answer(await self.answers.once(key, digest, lambda: self._scored(body, hold)))
+        body = await self._body(request)
+        digest = hashlib.sha256(body).digest()
+        return _answer(await self.answers.once(key, digest, lambda: self._scored(body)))
 
-    async def _body(self, request: Request, hold: Callable[[int], None]) -> bytes:
+    async def _body(self, request: Request) -> bytes:
         """The body; a Refusal if it is too slow, or as soon as it is known to be too long."""
         max_bytes = self.settings.max_body
         too_long = Refusal(413, f"a request has at most {self.settings.max_body_mb:g} MiB")
@@ -91,23 +88,15 @@ class Service:
                 async for part in request.stream():
                     if len(body) + len(part) > max_bytes:
                         raise too_long
-                    hold(len(part))
                     body += part
         except TimeoutError:
             raise Refusal(408, f"no complete request in {self.settings.timeout:g} s") from None
         return bytes(body)
 
-    async def _scored(self, body: bytes, hold: Callable[[int], None]) -> bytes:
+    async def _scored(self, body: bytes) -> bytes:
         loop = asyncio.get_running_loop()
-        samples = await loop.run_in_executor(self.readers, self._read, body, hold)
-        if self.waiting > self.settings.queue:
-            message = f"{self.settings.queue} requests are waiting already"
-            raise Refusal(503, message, retry_after=1)
-        self.waiting += 1
-        try:
-            scores = await asyncio.wrap_future(self.scorer.submit(lambda: self._scores(samples)))
-        finally:
-            self.waiting -= 1
+        samples = await loop.run_in_executor(self.readers, self._read, body)
+        scores = await asyncio.wrap_future(self.scorer.submit(lambda: self._scores(samples)))
         self.names |= dict.fromkeys(scores)
         return to_json(encode_scores(scores))
 
@@ -120,7 +109,7 @@ class Service:
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
             raise Refusal(500, f"the reward raised {reason}") from error
 
-    def _read(self, body: bytes, hold: Callable[[int], None]) -> Samples:
+    def _read(self, body: bytes) -> Samples:
         """The samples of a body; a Refusal if it is malformed or too large."""
         try:
             message = from_json(body)
@@ -133,7 +122,6 @@ class Service:
             if request.pixels > self.settings.max_pixels:
                 most = self.settings.max_megapixels
                 raise Refusal(413, f"the images of a request have at most {most:g} megapixels")
-            hold(BYTES_A_PIXEL * request.pixels)
             return request.samples()
         except ProtocolError as error:
             raise Refusal(422, str(error)) from error
@@ -183,8 +171,7 @@ class TokenAuth:
 
 async def _refused(request: Request, error: Refusal) -> Response:
     del request
-    wait = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
-    return _json({"error": error.message}, error.status, wait)
+    return _json({"error": error.message}, error.status)
 
 
 async def _unrouted(request: Request, error: HTTPException) -> Response:

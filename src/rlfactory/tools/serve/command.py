@@ -152,11 +152,10 @@ def make_server(reward: Any, settings: ServeSettings, token: str) -> Any:
     import uvicorn
 
     from rlfactory.tools.serve.app import application
-    from rlfactory.tools.serve.limits import ImpatientConnection
 
     config = uvicorn.Config(
         application(reward, settings, token),
-        http=ImpatientConnection,
+        http="h11",
         ws="none",
         loop="asyncio",
         log_config=None,
@@ -165,7 +164,7 @@ def make_server(reward: Any, settings: ServeSettings, token: str) -> Any:
         proxy_headers=False,
         timeout_keep_alive=settings.timeout,  # type: ignore[arg-type]  # it sets a timer
         timeout_graceful_shutdown=GRACE,
-        limit_concurrency=settings.connections + 1,  # more are closed before they are counted
+        limit_concurrency=settings.connections + 1,  # it counts the new one too
         backlog=1024,
     )
     return uvicorn.Server(config)

@@ -8,7 +8,7 @@ from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.utils.types import NonNegativeInt, Positive, PositiveInt, describe, matches
 
 MIB = 2**20
-BYTES_A_PIXEL = 3
+LARGEST_PORT = 65535
 
 
 @dataclass(frozen=True)
@@ -19,27 +19,23 @@ class ServeSettings:
         host: the address to listen on.
         port: 0 chooses a free one.
         token_env: the environment variable that holds the token.
-        queue: requests that may wait.
         max_body_mb: MiB of one request.
         max_samples: samples of one request.
         max_megapixels: million pixels of one request's images.
-        memory_mb: MiB that all requests together may hold.
         timeout: seconds in which a request must have arrived.
         kept: answers kept for repeated requests.
-        connections: that are open at once; further ones are closed.
+        connections: that are open at once; further requests get 503.
     """
 
     host: str = "127.0.0.1"
     port: NonNegativeInt = 8000
     token_env: str = "RLFACTORY_SERVE_TOKEN"
-    queue: PositiveInt = 256
     max_body_mb: Positive = 64.0
     max_samples: PositiveInt = 1024
     max_megapixels: Positive = 64.0
-    memory_mb: Positive = 2048.0
     timeout: Positive = 60.0
     kept: NonNegativeInt = 1024
-    connections: PositiveInt = 1024
+    connections: PositiveInt = 64
 
     @property
     def max_body(self) -> int:
@@ -50,11 +46,6 @@ class ServeSettings:
     def max_pixels(self) -> int:
         """`max_megapixels` in pixels."""
         return int(self.max_megapixels * 1e6)
-
-    @property
-    def memory(self) -> int:
-        """`memory_mb` in bytes."""
-        return int(self.memory_mb * MIB)
 
 
 ALLOWED = ("reward", "hardware", "trust", "hydra")
@@ -67,8 +58,9 @@ def read_settings(words: Sequence[str]) -> tuple[ServeSettings, list[str]]:
     values, problems = _values(settings, own)
     others = [word for word in words if word not in settings]
     problems += _unknown(others, own)
-    if not problems:
-        problems += _contradictions(ServeSettings(**values))
+    if not problems and (port := values.get("port", 0)) > LARGEST_PORT:
+        message = f"is {port}; allowed is 0 to {LARGEST_PORT}, where 0 finds a free one"
+        problems.append(Problem("port", message))
     if problems:
         raise PlanError(problems)
     return ServeSettings(**values), others
@@ -100,14 +92,3 @@ def _unknown(words: Sequence[str], own: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(override_key(word), f"is no setting of a server; allowed are {known}")
     if not any(override_key(word).split(".")[0] == "reward" for word in words):
         yield Problem("reward", "none named", "rlfactory serve reward=shapes")
-
-
-def _contradictions(settings: ServeSettings) -> Iterator[Problem]:
-    if settings.port > 65535:
-        yield Problem(
-            "port", f"is {settings.port}; allowed is 0 to 65535, where 0 finds a free one"
-        )
-    least = settings.max_body + BYTES_A_PIXEL * settings.max_pixels
-    if settings.memory < least:
-        message = f"is {settings.memory_mb:g}, and one request may take {least / MIB:.0f}"
-        yield Problem("memory_mb", message, f"memory_mb={-(-least // MIB)}")

@@ -203,8 +203,6 @@ class Savepoint:
     ) -> None:
         self.trainer, self.manager, self.read_state = trainer, manager, read_state
         self.snapshot = snapshot
-        if snapshot is not None:
-            trainer.learner.before_moving = snapshot.before_moving
         self.state: Mapping[str, Any] = {"iterations": 0}
 
     def mark(self) -> None:

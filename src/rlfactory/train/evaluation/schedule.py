@@ -68,11 +68,9 @@ class EvaluationFiles:
             evaluation.scores.save(self.folder.evaluations / f"{name}.json")
 
     def finish(self) -> None:
-        """Draw strip and pairs."""
-        if not self.draws:
-            return
-        self.gallery.write_strip(self.prompts)
-        self.gallery.write_pairs()
+        """Draw the strip."""
+        if self.draws:
+            self.gallery.write_strip(self.prompts)
 
 
 class EvaluationReporter(Listener):
