@@ -73,7 +73,9 @@ def test_a_layout_is_verified(
         dispatch(["verify", str(run), "--layout", "seed=3"])
     capsys.readouterr()
     assert dispatch(["verify", str(run), "--layout", "hardware.tile=2"]) == 1
-    assert "weights.safetensors: " in capsys.readouterr().out, "another tile has other bits"
+    said = capsys.readouterr().out
+    assert "weights.safetensors: " in said, "another tile has other bits"
+    assert "gives other bits for the same row" in said, "some processors' rows, all gradients"
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 Times and memory are not compared, nor what depends on when a run was saved or stopped.
 """
 
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
@@ -29,6 +30,7 @@ from rlfactory.tools.bit_differences import (
     evaluation_differences,
     metrics_differences,
 )
+from rlfactory.train.operations import VARIABLE, first_difference
 from rlfactory.train.process.launch import run_or_launch
 from rlfactory.train.process.run_arguments import RunArguments
 from rlfactory.utils.console import print_error
@@ -91,10 +93,41 @@ def verify(
                 again = remake(folder, layout or config, stretch, moved or {}, copy)
                 found = [*stretch_differences(folder, again, stretch)]
                 elsewhere = [*environment_changes(folder, again, stretch)]
+                if found and layout is not None:
+                    begin = Stretch(stretch.begin, stretch.begin + 1, has_end=False)
+                    sides = [
+                        _recorded(
+                            folder, its, begin, moved or {}, Path(place) / f"{path.name}_{name}"
+                        )
+                        for name, its in (("one", config), ("other", layout))
+                    ]
+                    found.append(_operation(*sides))
     except (RunFolderError, OSError, ValueError) as error:
         print_error(str(error))
         return 1
     return _report(stretch, found, elsewhere)
+
+
+def _recorded(
+    folder: RunFolder, config: Config, stretch: Stretch, moved: Mapping[str, str], place: Path
+) -> Path:
+    """Make a stretch again, and return `place`, a folder of what the network's modules do."""
+    place.mkdir()
+    os.environ[VARIABLE] = str(place)
+    try:
+        remake(folder, config, stretch, moved, place / "run")
+    finally:
+        del os.environ[VARIABLE]
+    return place
+
+
+def _operation(one: Path, other: Path) -> str:
+    if name := first_difference(one, other):
+        return f"the first operation that gives other bits for the same row: {name}"
+    return (
+        "no module of the network gives other bits for the same row before the first update: texts"
+        " are padded to other lengths, or gradients are added in another order"
+    )
 
 
 def config_differences(folder: RunFolder, config: Config, stretch: Stretch) -> Iterator[str]:

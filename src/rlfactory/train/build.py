@@ -28,6 +28,7 @@ from rlfactory.run.loggers import Logger, NoLogger, Several
 from rlfactory.run.loggers.fault_tolerant import FaultTolerant
 from rlfactory.train.components import Components, NoProgress, RunStop, TrainingBudget
 from rlfactory.train.evaluation.build import build_prompt_sets, check_prompts, policy_fraction
+from rlfactory.train.operations import record_operations
 from rlfactory.train.sampling.base import Advance
 from rlfactory.train.sampling.choose import build_sampler
 from rlfactory.train.scoring.build import build_rewards, build_scorer, reward_device
@@ -101,6 +102,7 @@ def build(
     optimizer = build_optimizer(
         config, model.parameter_groups(), hardware.device, hidden_matrices(model)
     )
+    record_operations(model, optimizer, hardware.rank)
     needed = {algo.behaviour, *algo.compared_weight_sets, *regularizer.references}
     _add_weight_sets(config, model, needed)
     return Components(
