@@ -50,7 +50,7 @@ def test_a_list_is_one_value() -> None:
         ("jobs=0", "jobs: is 0; allowed are 1 or more"),
         ("trials=some", "trials: is some"),
         ("hydra/launcher=slurm", "hydra/launcher: there is no slurm"),
-        ("hydra/sweeper=optuna", "hydra/sweeper: there is no optuna"),
+        ("hydra/sweeper=optna", "hydra/sweeper: there is no optna"),
         (
             "run_dir=x",
             "run_dir: differs for each run; set the folder of all runs by sweep_dir=FOLDER",

@@ -64,7 +64,7 @@ def test_the_plan_is_shown_and_nothing_is_written_and_torch_is_not_needed(
     script = (
         "import sys\nfrom rlfactory import cli\n"
         "try:\n    cli.main()\nexcept SystemExit as end:\n    code = end.code\n"
-        "heavy = {'torch', 'numpy', 'scipy', 'matplotlib'} & set(sys.modules)\n"
+        "heavy = {'torch', 'numpy', 'scipy', 'matplotlib', 'optuna'} & set(sys.modules)\n"
         "sys.exit(f'{code} {heavy}' if code or heavy else 0)"
     )
     before = sorted(tmp_path.rglob("*"))

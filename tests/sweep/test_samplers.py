@@ -1,11 +1,20 @@
-"""Spaces as they are written, and values drawn from them."""
+"""Optuna's samplers, without its storage."""
 
 import math
 
 import pytest
 
 from rlfactory.config.problems import PlanError
-from rlfactory.sweep.search import Space, draw, space, typed_space
+from rlfactory.sweep import search
+from rlfactory.sweep.search import (
+    Space,
+    Trial,
+    ask,
+    draw_random,
+    require_optuna,
+    space,
+    typed_space,
+)
 
 
 def test_each_kind_in_a_file() -> None:
@@ -53,10 +62,11 @@ SPACES = {
 }
 
 
-def test_values_are_in_their_spaces_and_the_same_for_the_same_seed() -> None:
-    drawn = draw(SPACES, 200, seed="row")
-    assert drawn[:50] == draw(SPACES, 50, seed="row")
-    assert drawn != draw(SPACES, 200, seed="other")
+def test_random_values_are_in_their_spaces_and_the_same_for_the_same_seed() -> None:
+    pytest.importorskip("optuna")
+    drawn = draw_random(SPACES, 200, seed="row")
+    assert drawn[:50] == draw_random(SPACES, 50, seed="row")
+    assert drawn != draw_random(SPACES, 200, seed="other")
     for values in drawn:
         assert 1e-6 <= values["lr"] <= 1
         assert float(f"{values['lr']:.6g}") == values["lr"]  # short enough to be typed
@@ -67,6 +77,38 @@ def test_values_are_in_their_spaces_and_the_same_for_the_same_seed() -> None:
 
 
 def test_rounded_values_stay_within_their_space() -> None:
+    pytest.importorskip("optuna")
     low, high = 0.12345678, 0.12345679
-    for values in draw({"x": Space("uniform", (low, high))}, 20, seed="row"):
+    for values in draw_random({"x": Space("uniform", (low, high))}, 20, seed="row"):
         assert low <= values["x"] <= high
+
+
+def test_asked_values_are_in_their_spaces_and_the_same_for_the_same_trials() -> None:
+    pytest.importorskip("optuna")
+    first = ask(SPACES, [], "higher", 3, seed="row")
+    assert first == ask(SPACES, [], "higher", 3, seed="row")
+    assert first != ask(SPACES, [], "higher", 3, seed="other")
+    for values in first:
+        assert 1e-6 <= values["lr"] <= 1
+        assert values["n"] in range(1, 5)
+        assert values["a"] in ("x", "y")
+    told = [Trial("row", 0, first[0], 1.0), Trial("row", 1, first[1], math.nan)]
+    assert ask(SPACES, told, "higher", 1, seed="row") == ask(SPACES, told, "higher", 1, seed="row")
+    assert ask(SPACES, told, "higher", 0, seed="row") == []
+
+
+@pytest.mark.parametrize(("better", "sign"), [("higher", -1), ("lower", 1)])
+def test_it_comes_nearer_to_the_best(better: str, sign: int) -> None:
+    pytest.importorskip("optuna")
+    space, told = {"x": Space("uniform", (0.0, 1.0))}, []
+    for i in range(25):
+        (values,) = ask(space, told, better, 1, seed="r")
+        told.append(Trial("r", i, values, sign * (values["x"] - 0.8) ** 2))
+    late = [abs(trial.values["x"] - 0.8) for trial in told[15:]]
+    assert sorted(late)[5] < 0.15
+
+
+def test_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "find_spec", lambda name: None)
+    with pytest.raises(PlanError, match=r"pip install 'rlfactory\[optuna\]'"):
+        require_optuna()

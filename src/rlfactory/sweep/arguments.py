@@ -18,7 +18,7 @@ LAUNCHERS = {
     "submitit_slurm": "hydra-submitit-launcher",
     "ray": "hydra-ray-launcher",
 }
-SWEEPERS = ("basic", "random")
+SWEEPERS = ("basic", "random", "optuna")
 
 
 @dataclass(frozen=True)

@@ -58,12 +58,13 @@ def gpu_of(slot: int, names: Sequence[str]) -> str | None:
 class Sweep:
     """A sweep whose jobs are all checked.
 
-    `jobs` are those of rows, axes and seeds; in a search each has its trials.
+    `grid` has the jobs of rows, axes and seeds; `jobs` those to run, which in a search are trials.
     """
 
     request: SweepArguments
     sheet: SweepFile
     table: Table
+    grid: list[Job]
     jobs: list[Job]
     plans: dict[str, Plan]
     folder: Path
@@ -102,14 +103,14 @@ def prepared(request: SweepArguments) -> Sweep:
     grid = _of_rows(grid if search else share_stages(grid), request.rows)
     require_launcher(request.launcher)
     table = Table(name, size, sheet.about, columns, rows_of(sheet), grid)
-    jobs = search.jobs(grid) if search else grid
+    jobs = search.known(grid) if search else grid
     tried = search.probes(grid) + jobs if search else grid
     _require_typed([*grid, *tried], request.typed)
     plans = plans_of(tried)
     if problems := [p for plan in plans.values() for p in untrusted(plan.config, request.typed)]:
         raise PlanError([*dict.fromkeys(problems)])
     table = merge_table(folder, replace(table, jobs=jobs, claims=sheet.claims, tasks=sheet.tasks))
-    return Sweep(request, sheet, table, jobs, plans, folder, search)
+    return Sweep(request, sheet, table, grid, jobs, plans, folder, search)
 
 
 def _require_typed(jobs: Sequence[Job], typed: Sequence[str]) -> None:
@@ -157,15 +158,24 @@ def run(asked: Sweep, words: Sequence[str]) -> int:
         asked.table.save(asked.folder)  # before any job, so that the folder is known as a sweep
         (asked.folder / LOGS).mkdir(exist_ok=True)
         with board:
-            _runner(asked, board, stop)([launch_of(job, asked.folder) for job in asked.jobs])
-    print("\n".join(["", *outcome_lines(asked.jobs, asked.folder, board.states, score)]))
+            jobs = _run_jobs(asked, board, stop)
+    print("\n".join(["", *outcome_lines(jobs, asked.folder, board.states, score)]))
     if asked.search is not None:
-        print("\n".join(asked.search.best_lines(asked.jobs)))
+        print("\n".join(asked.search.best_lines(jobs)))
     if stop:
         typed = shlex.join(["rlfactory", "sweep", *words])
         print(f"stopped; finished and partial runs are kept. To resume: {typed}", file=sys.stderr)
         return 128 + stop.signals[0]
-    return 0 if all(board.states[job.name] == "done" for job in asked.jobs) else 1
+    return 0 if all(board.states[job.name] == "done" for job in jobs) else 1
+
+
+def _run_jobs(asked: Sweep, board: LiveTable, stop: StopRequest) -> list[Job]:
+    """Run the jobs; returns them with those that a search added."""
+    runner = _runner(asked, board, stop)
+    if asked.search is None:
+        runner([launch_of(job, asked.folder) for job in asked.jobs])
+        return asked.jobs
+    return asked.search.run(asked.jobs, asked.grid, asked.table, runner, board.add, stop)
 
 
 def _runner(asked: Sweep, board: LiveTable, stop: StopRequest) -> Runner:
