@@ -36,7 +36,7 @@ def test_enough_is_stored() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "first",
-    [pytest.param(i, marks=() if i % 3 == 0 else pytest.mark.whole) for i in range(PARTS)],
+    [pytest.param(i, marks=() if i % 6 == 0 else pytest.mark.whole) for i in range(PARTS)],
 )
 def test_a_plan_is_as_stored(first: int) -> None:
     assert changed(STORED[first::PARTS]) == []
