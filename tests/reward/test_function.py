@@ -10,6 +10,7 @@ from rlfactory.reward.base import RewardError, check_scores
 from rlfactory.reward.function import Function
 
 CODE = """
+import asyncio
 from threading import Event
 
 release = Event()
@@ -45,6 +46,14 @@ def meddles(completions):
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
     right = float(solution_str == ground_truth) + extra_info["more"]
     return {"score": right, "acc": 1} if data_source == "sums" else right
+
+waiting = []
+
+async def both_wait(data_source, solution_str, ground_truth, extra_info=None):
+    waiting.append(solution_str)
+    while len(waiting) < 2:
+        await asyncio.sleep(0)
+    return compute_score(data_source, solution_str, ground_truth, extra_info)
 
 def with_their_names(completions, solution_str, ground_truth):
     return [float(a == b) for a, b in zip(solution_str, ground_truth)]
@@ -104,16 +113,17 @@ def test_a_column_that_no_prompt_has(score):
         score("answer", metadata=[{"level": 1}, {}])
 
 
-def test_a_function_of_verl_scores_each_sample(path, samples_of):
-    reward = Function(function=f"{path}:compute_score")
+@pytest.mark.parametrize("name", ["compute_score", "both_wait"])
+def test_a_function_of_verl_scores_each_sample(path, samples_of, name):
+    reward = Function(function=f"{path}:{name}")
     rows = [
         {"data_source": source, "reward_model": {"ground_truth": "a"}, "extra_info": {"more": 2}}
         for source in ("sums", "others")
     ]
     chats = [ChatText([{"role": "user", "content": "x"}]), "x"]
     scores = reward.score(samples_of(["a", "bcd"], chats, rows))
-    assert scores["compute_score"].tolist() == [3, 2]
-    with pytest.raises(RewardError, match="compute_score takes reward_model, and there are"):
+    assert scores[name].tolist() == [3, 2]
+    with pytest.raises(RewardError, match=f"{name} takes reward_model, and there are"):
         reward.check_prompts([Prompt("x", {"answer": 1})])
 
 

@@ -1,7 +1,8 @@
 """A Python function as a reward of texts, with the signature of TRL's reward functions."""
 
+import asyncio
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -21,7 +22,7 @@ class Function(Reward):
     completion a list of one message of the assistant's. It returns `B` numbers (a list, an array, a
     tensor, a series), None or NaN for a sample that could not be scored; or several by name, of
     which that of the function's name trains. verl's `compute_score`, told by its parameters, is
-    called for each sample instead. A class is called once, and its object scores. `timeout` is in
+    called for each sample instead, an async one for all at once. A class is called once, and its object scores. `timeout` is in
     seconds per call. RewardError where the function is not found, needs a column that there is not,
     or returns anything else.
     """
@@ -84,15 +85,15 @@ def _as_given(prompt: str) -> Any:
     return [*map(dict, prompt.messages)] if isinstance(prompt, ChatText) else str(prompt)
 
 
-def _of_a_batch(compute_score: Callable[..., Any]) -> Callable[..., list[Any]]:
-    """verl's function of one sample, for a batch of verl's rows; of a mapping, its `score`."""
+def _of_a_batch(compute_score: Callable[..., Any]) -> Callable[..., Any]:
+    """verl's function of one sample, for a batch of verl's rows."""
 
     def scores(
         completions: list[Any],
         reward_model: list[Mapping[str, Any]],
         data_source: list[Any] | None = None,
         extra_info: list[Any] | None = None,
-    ) -> list[Any]:
+    ) -> Any:
         nothing: list[Any] = [None] * len(completions)
         sources, infos = data_source or nothing, extra_info or nothing
         returned = [
@@ -106,9 +107,19 @@ def _of_a_batch(compute_score: Callable[..., Any]) -> Callable[..., list[Any]]:
                 completions, reward_model, sources, infos, strict=True
             )
         ]
-        return [got["score"] if isinstance(got, Mapping) else got for got in returned]
+        return _answered(returned) if any(map(inspect.isawaitable, returned)) else _told(returned)
 
     return scores
+
+
+async def _answered(calls: Iterable[Awaitable[Any]]) -> list[Any]:
+    """What an async `compute_score` gives all samples, which it is asked for at once."""
+    return _told(await asyncio.gather(*calls))
+
+
+def _told(returned: Iterable[Any]) -> list[Any]:
+    """The scores that `compute_score` returned; of a mapping, its `score`."""
+    return [got["score"] if isinstance(got, Mapping) else got for got in returned]
 
 
 def _keyword_parameters(function: Callable[..., Any], name: str) -> list[inspect.Parameter]:
