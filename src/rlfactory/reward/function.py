@@ -22,9 +22,9 @@ class Function(Reward):
     completion a list of one message of the assistant's. It returns `B` numbers (a list, an array, a
     tensor, a series), None or NaN for a sample that could not be scored; or several by name, of
     which that of the function's name trains. verl's `compute_score`, told by its parameters, is
-    called for each sample instead, an async one for all at once. A class is called once, and its object scores. `timeout` is in
-    seconds per call. RewardError where the function is not found, needs a column that there is not,
-    or returns anything else.
+    called for each sample instead, an async one for all at once. A class is called once, and its
+    object scores. `timeout` is in seconds per call. RewardError where the function is not found,
+    needs a column that there is not, or returns anything else.
     """
 
     media = "texts"
