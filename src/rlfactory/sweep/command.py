@@ -156,7 +156,7 @@ def run(asked: Sweep, words: Sequence[str]) -> int:
     with locked(asked.folder), listening() as stop:
         asked.table.save(asked.folder)  # before any job, so that the folder is known as a sweep
         (asked.folder / LOGS).mkdir(exist_ok=True)
-        with board:
+        with board.shown():
             _runner(asked, board, stop)([launch_of(job, asked.folder) for job in asked.jobs])
     print("\n".join(["", *outcome_lines(asked.jobs, asked.folder, board.states, score)]))
     if asked.search is not None:
