@@ -82,7 +82,7 @@ def begun(tmp_path: Path, count: int = 3) -> tuple[LiveTable, io.StringIO]:
 
 def test_without_a_terminal_each_change_is_a_line(tmp_path: Path) -> None:
     board, stream = begun(tmp_path)
-    with board:
+    with board.shown():
         board.change("r-s0", "running")
         board.change("r-s0", "running")
         board.change("r-s2", "blocked")

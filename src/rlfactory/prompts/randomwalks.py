@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import shortest_path
 
-from rlfactory.prompts.base import Prompt, Prompts, item_indices
+from rlfactory.prompts.base import Prompt
+from rlfactory.prompts.ops.prompt_list import PromptList
 
 NODES = "abcdefghijklmnopqrstu"
 GOAL = 0
@@ -63,10 +64,7 @@ def optimality(walk: str) -> float:
     return (LONGEST - length) / (LONGEST - best)
 
 
-_STARTS = [node for i, node in enumerate(NODES) if i != GOAL]
-
-
-class RandomWalkPrompts(Prompts):
+class RandomWalkPrompts(PromptList):
     """The letters of all nodes but the goal, in turn."""
 
     metadata = ()
@@ -75,11 +73,9 @@ class RandomWalkPrompts(Prompts):
     media = "texts"
     longest_tokens = 2
 
-    def draw(self, count: int, *, seed: int, iteration: int) -> list[Prompt]:
-        """`count` start nodes, shuffled without replacement, repeated only if there are too few."""
-        chosen = item_indices(len(_STARTS), count, seed=seed, iteration=iteration)
-        return [Prompt(_STARTS[i], {}) for i in chosen]
+    def __init__(self) -> None:
+        super().__init__([Prompt(node, {}) for i, node in enumerate(NODES) if i != GOAL])
 
     def held_out(self, count: int) -> list[Prompt]:
         """`count` start nodes in order, cyclically; none is held out, since there are 20 in all."""
-        return [Prompt(_STARTS[i % len(_STARTS)], {}) for i in range(count)]
+        return [self.prompts[i % len(self.prompts)] for i in range(count)]

@@ -5,7 +5,6 @@ import math
 import sys
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, Self, TextIO
 
 from rich.console import Console, Group, RenderableType
@@ -75,12 +74,7 @@ class Progress:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop the display; its last state stays on the terminal."""
         if self.is_live:
             self._live.stop()

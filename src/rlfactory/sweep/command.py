@@ -157,7 +157,7 @@ def run(asked: Sweep, words: Sequence[str]) -> int:
     with locked(asked.folder), listening() as stop:
         asked.table.save(asked.folder)  # before any job, so that the folder is known as a sweep
         (asked.folder / LOGS).mkdir(exist_ok=True)
-        with board:
+        with board.shown():
             jobs = _run_jobs(asked, board, stop)
     print("\n".join(["", *outcome_lines(jobs, asked.folder, board.states, score)]))
     if asked.search is not None:

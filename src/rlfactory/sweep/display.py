@@ -3,9 +3,9 @@
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from types import TracebackType
-from typing import Self, TextIO
+from typing import TextIO
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -95,7 +95,7 @@ EVERY = 60.0  # seconds between lines about running jobs, where there is no term
 
 
 class LiveTable:
-    """A context manager; `iterations` are each job's total, `score` is the reward to show."""
+    """The states of jobs; `iterations` are each job's total, `score` is the reward to show."""
 
     def __init__(
         self,
@@ -116,19 +116,11 @@ class LiveTable:
             console=self._console, get_renderable=self.table, refresh_per_second=1, transient=True
         )
 
-    def __enter__(self) -> Self:
-        if self._is_live:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._is_live:
-            self._live.stop()
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Show the table meanwhile, where there is a terminal."""
+        with self._live if self._is_live else nullcontext():
+            yield
 
     def add(self, jobs: Sequence[Job]) -> None:
         """Add jobs that a search has chosen."""

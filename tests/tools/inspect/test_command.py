@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from markupsafe import escape
 from PIL import Image
 
 from rlfactory.cli import app
@@ -57,22 +58,19 @@ def test_it_leaves_figures_and_numbers(
     run = train(tmp_path / "run", gpt2_folder)
     before = {p: p.read_bytes() for p in RunFolder(run).checkpoints.rglob("*") if p.is_file()}
     assert app.dispatch(["inspect", str(run), "--prompts", "3", "--weights", "policy"]) == 0
-    assert "inspect.md" in capsys.readouterr().out
+    assert "inspect.html" in capsys.readouterr().out
     folder = run / "inspect"
-    assert {p.name for p in folder.iterdir()} == FIGURES | {
-        "inspect.md",
-        "inspect.json",
-        "inspect.html",
-    }
+    assert {p.name for p in folder.iterdir()} == FIGURES | {"inspect.json", "inspect.html"}
     assert all(Image.open(folder / name).width > 400 for name in FIGURES)
     found = json.loads((folder / "inspect.json").read_text())
-    assert "good is a high letters" in (folder / "inspect.html").read_text()
+    page = (folder / "inspect.html").read_text()
+    assert "good is a high letters" in page
     assert sum(found["direction"]["gap_parts"].values()) == pytest.approx(1, abs=1e-3)
     shift = sum(found["direction"]["shift_parts"].values())
     assert shift == pytest.approx(found["direction"]["shift"], abs=1e-3)
     assert all(row["tuned"] > row["base"] for row in found["rose"])
     assert all(row["tuned"] < row["base"] for row in found["fell"])
-    assert all(f"`{row['token']}`" in (folder / "inspect.md").read_text() for row in found["rose"])
+    assert all(f"<code>{escape(row['token'])}</code>" in page for row in found["rose"])
     assert {p: p.read_bytes() for p in before} == before
 
 
@@ -109,7 +107,7 @@ def test_without_a_difference_in_reward_there_is_no_direction(
     assert app.dispatch(["inspect", str(run), "--prompts", "2"]) == 0
     assert "no direction" in capsys.readouterr().out
     assert {p.name for p in (run / "inspect").glob("*.png")} == FIGURES - {"direction.png"}
-    assert "no direction" in (run / "inspect" / "inspect.md").read_text()
+    assert "no direction" in (run / "inspect" / "inspect.html").read_text()
 
 
 def test_what_can_not_be_inspected_is_said_in_a_line(
@@ -153,7 +151,8 @@ def test_a_token_knows_how_much_likelier_it_became(survey: Survey) -> None:
 def test_the_page_colours_tokens_and_escapes_them() -> None:
     tokens = [{"text": "<b>", "change": 2.0}, {"text": "x\n", "change": -1.0}]
     sample = {"kind": "best", "score": 0.5, "prompt": "a & b", "tokens": tokens}
-    html = page([sample], "run <1>", "good is high", ["lens"])
+    found = {"samples": [sample], "rose": [], "fell": [], "direction": None}
+    html = page(found, "run <1>", "good is high", ["lens"])
     assert "Inside run &lt;1&gt;" in html
     assert "Best sample, score 0.500" in html
     assert "<b>a &amp; b</b>" in html

@@ -1,4 +1,4 @@
-"""`rlfactory inspect`: figures and tables of what training changed inside a language model."""
+"""`rlfactory inspect`: a page with what training changed inside a language model."""
 
 import json
 import math
@@ -23,7 +23,7 @@ from rlfactory.train.components import Components
 from rlfactory.train.evaluation.evaluator import Evaluator
 from rlfactory.utils.console import number, print_error
 
-_LARGEST = 8
+FIGURES = ("lens", "attribution", "direction")
 _SAMPLES = 3  # how many of the best and of the worst are shown
 NO_DIRECTION = "No two samples of a prompt differ in reward in the base, so there is no direction."
 
@@ -102,63 +102,36 @@ def _sample(survey: Survey, tokenizer: Any, i: int) -> dict[str, Any]:
 
 
 def write_report(found: dict[str, Any], title: str, folder: Path, subtitle: str = "") -> None:
-    """Write `inspect.json`, `inspect.md` and `inspect.html`; `subtitle` says what good is."""
+    """Write `inspect.json` and `inspect.html`; `subtitle` says what good is."""
     write_text(folder / "inspect.json", json.dumps(found, ensure_ascii=False, indent=1) + "\n")
-    lines = [f"# Inside {title}", "", *([subtitle, ""] if subtitle else [])]
-    lines += ["## Tokens that rose", "", *_tokens(found["rose"])]
-    lines += ["", "## Tokens that fell", "", *_tokens(found["fell"])]
-    lines += ["", "## From bad to good samples", ""]
-    lines += [NO_DIRECTION] if found["direction"] is None else _along(found["direction"])
-    lines += ["", "The best and the worst samples as coloured text: [inspect.html](inspect.html)."]
-    figures = ("lens", "attribution", "direction")
-    drawn = [name for name in figures if (folder / f"{name}.png").is_file()]
-    lines += ["", "## Figures", "", *(f"![{name}]({name}.png)" for name in drawn)]
-    write_text(folder / "inspect.md", "\n".join(lines) + "\n")
-    write_text(folder / "inspect.html", page(found["samples"], title, subtitle, drawn))
+    drawn = [name for name in FIGURES if (folder / f"{name}.png").is_file()]
+    write_text(folder / "inspect.html", page(found, title, subtitle, drawn))
 
 
-def page(shown: list[dict[str, Any]], title: str, subtitle: str, figures: list[str]) -> str:
-    """The HTML page of an inspection: the figures, and samples as coloured text."""
-    reach = max((abs(t["change"]) for s in shown for t in s["tokens"]), default=1.0) or 1.0
-    functions = {"factor": factor, "number": number, "title": title, "subtitle": subtitle}
-    return template("inspect.html").render(functions, samples=shown, reach=reach, figures=figures)
+def page(found: dict[str, Any], title: str, subtitle: str, figures: Sequence[str]) -> str:
+    """The HTML page of an inspection: samples as coloured text, tables, and the figures."""
+    reach = max((abs(t["change"]) for s in found["samples"] for t in s["tokens"]), default=1.0)
+    return template("inspect.html").render(
+        found,
+        factor=factor,
+        number=number,
+        largest=largest,
+        moved=moved,
+        reach=reach or 1.0,
+        title=title,
+        subtitle=subtitle,
+        no_direction=NO_DIRECTION,
+        figures=figures,
+    )
 
 
-def _tokens(rows: list[dict[str, Any]]) -> list[str]:
-    lines = ["| token | base | tuned | change | logit moved by |", "|---|---:|---:|---:|---|"]
-    for row in rows:
-        change = row["tuned"] - row["base"]
-        cells = [number(row["base"]), number(row["tuned"]), number(change, sign=True)]
-        moved = {part: row["tuned_parts"][part] - old for part, old in row["base_parts"].items()}
-        wrote = _largest(moved, 3)
-        token = row["token"].replace("|", "\\|")  # else it would end the cell
-        lines.append(f"| `{token}` | {' | '.join(cells)} | {wrote} |")
-    return lines
+def moved(token: dict[str, Any]) -> dict[str, float]:
+    """By how much each part of the network moved a token's logit."""
+    return {part: token["tuned_parts"][part] - old for part, old in token["base_parts"].items()}
 
 
-def _along(found: dict[str, Any]) -> list[str]:
-    separation = float("nan") if found["separation"] is None else found["separation"]
-    shift, low, high = (number(found[key], sign=True) for key in ("shift", "low", "high"))
-    return [
-        f"Tuning moved the network by {shift} along this direction, on the same texts of"
-        f" {found['prompts']} prompts (95 % interval {low} to {high}). 1 is the gap between bad and"
-        " good samples of the base.",
-        "",
-        f"On held-out prompts, a good sample lies above a bad one with probability"
-        f" {number(separation)} (0.5 is chance).",
-        "",
-        f"- promotes: {_listed(found['for'])}",
-        f"- demotes: {_listed(found['against'])}",
-        f"- most of the gap: {_largest(found['gap_parts'], _LARGEST)}",
-        f"- most of the shift: {_largest(found['shift_parts'], _LARGEST)}",
-    ]
-
-
-def _listed(tokens: list[str]) -> str:
-    return ", ".join(f"`{token}`" for token in tokens)
-
-
-def _largest(parts: dict[str, float], count: int) -> str:
+def largest(parts: dict[str, float], count: int) -> str:
+    """The parts with the largest numbers, in words."""
     order = sorted(parts, key=lambda name: -abs(parts[name]))[:count]
     return ", ".join(f"{name} {number(parts[name], sign=True)}" for name in order)
 
@@ -214,4 +187,4 @@ def _inspect(
     else:
         figures.draw_direction(result, out / "direction.png", subtitle)
     write_report(contents(result, model.tokenizer), name, out, subtitle)
-    print(f"figures and texts: {out / 'inspect.html'}; numbers: {out / 'inspect.md'}")
+    print(f"figures and texts: {out / 'inspect.html'}; numbers: {out / 'inspect.json'}")
