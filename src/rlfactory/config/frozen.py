@@ -19,10 +19,11 @@ from rlfactory.config.paths import packaged_folder
 from rlfactory.config.problems import Problem
 from rlfactory.config.schema.root import COMPONENTS
 from rlfactory.config.schema.signature import parameters_of
-from rlfactory.config.schema.targets import is_allowed, trusted_by
+from rlfactory.config.schema.targets import is_allowed, is_installed, trusted_by, with_defaults
 from rlfactory.config.schema_problems import all_node_problems, missing_root_keys, root_problems
 from rlfactory.utils.data_files import FileError, mismatch, read_yaml
 from rlfactory.utils.dotted_keys import last_part, merged, texts
+from rlfactory.utils.live_objects import is_reference
 
 Config = Mapping[str, Any]
 REMEDY = "restore it from a copy, or begin the run anew"
@@ -65,8 +66,15 @@ def try_frozen(path: Path) -> dict[str, Any] | None:
 
 
 def upgrade(frozen: Config) -> dict[str, Any]:
-    """A configuration with the keys that came later."""
+    """A configuration with the keys that came later; those of components with the constructor's
+    default, which is what a component without the key does.
+    """
     upgraded: dict[str, Any] = merged(_later_keys(), frozen)
+    for group in COMPONENTS:
+        node = upgraded.get(group)
+        target = node.get("_target_") if isinstance(node, dict) else None
+        if isinstance(target, str) and is_installed(target) and not is_reference(target):
+            upgraded[group] = with_defaults(node, group)
     return upgraded
 
 
@@ -75,27 +83,6 @@ def _later_keys() -> Config:
     """`LATER_KEYS`, and this version's defaults of keys that change no result at any value."""
     defaults = yaml.safe_load((packaged_folder("conf") / "config.yaml").read_text(encoding="utf-8"))
     return {**LATER_KEYS, **{key: defaults[key] for key in NO_EFFECT_ON_RESULTS}}
-
-
-def with_new_keys(frozen: Config, current: Config) -> dict[str, Any]:
-    """A configuration with the keys of its components that came later.
-
-    Added are those that `current` sets, with the constructor's default, which is what a component
-    without the key does.
-    """
-    filled = dict(frozen)
-    for group in COMPONENTS:
-        node, other = frozen.get(group), current.get(group)
-        if not isinstance(node, Mapping) or not isinstance(other, Mapping):
-            continue
-        target = node.get("_target_")
-        if not isinstance(target, str) or target != other.get("_target_"):
-            continue
-        parameters = parameters_of(node)
-        new = [name for name in other if name not in node and name in parameters]
-        defaults = {name: parameters[name].plain_default for name in new}
-        filled[group] = {**node, **{k: v for k, v in defaults.items() if v is not ...}}
-    return filled
 
 
 def check_frozen(frozen: Config) -> list[Problem]:
