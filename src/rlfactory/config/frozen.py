@@ -72,8 +72,8 @@ def upgrade(frozen: Config) -> dict[str, Any]:
     upgraded: dict[str, Any] = merged(_later_keys(), frozen)
     for group in COMPONENTS:
         node = upgraded.get(group)
-        target = node.get("_target_") if isinstance(node, dict) else None
-        if isinstance(target, str) and is_installed(target) and not is_reference(target):
+        target = str(node.get("_target_")) if isinstance(node, dict) else ""
+        if isinstance(node, dict) and is_installed(target) and not is_reference(target):
             upgraded[group] = with_defaults(node, group)
     return upgraded
 
