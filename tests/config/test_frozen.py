@@ -13,12 +13,9 @@ from rlfactory.config.diff import differences
 from rlfactory.config.frozen import (
     check_frozen,
     frozen_file_problems,
-    missing_keys,
     read_frozen,
     try_frozen,
     upgrade,
-    with_defaults,
-    with_new_keys,
 )
 from rlfactory.config.overrides import override_frozen, plan_from_words
 from rlfactory.run.folder import RunFolder, RunFolderError
@@ -38,20 +35,18 @@ def frozen(sound: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_what_this_version_wrote_is_whole(frozen: dict[str, Any]) -> None:
-    assert missing_keys(frozen) == []
     assert check_frozen(frozen) == []
-    assert with_defaults(frozen) == frozen
+    assert upgrade(frozen) == frozen
 
 
 def test_what_changes_no_result_is_filled_in(frozen: dict[str, Any]) -> None:
-    del frozen["checkpoint"]["minutes"], frozen["checkpoint"]["best"]
+    del frozen["checkpoint"]["minutes"], frozen["checkpoint"]["best"], frozen["guard"]
     frozen["checkpoint"]["keep"] = 7
-    assert missing_keys(frozen) == ["checkpoint.minutes", "checkpoint.best"]
-    assert check_frozen(frozen) == []
-    whole = with_defaults(frozen)["checkpoint"]
-    assert (whole["minutes"], whole["best"], whole["keep"]) == (5, True, 7)
-    del frozen["checkpoint"]
-    assert with_defaults(frozen)["checkpoint"]["keep"] == 2
+    whole = upgrade(frozen)
+    assert check_frozen(whole) == []
+    found = whole["checkpoint"]
+    assert (found["minutes"], found["best"], found["keep"]) == (5, True, 7)
+    assert whole["guard"]["non_finite"] == "stop"
 
 
 def test_a_run_of_before_prompt_sets_can_be_evaluated_on_some(frozen: dict[str, Any]) -> None:
@@ -117,10 +112,9 @@ def test_keys_that_came_later_are_no_difference_at_their_default(
     frozen: dict[str, Any], sound: dict[str, Any]
 ) -> None:
     del frozen["hardware"]["deterministic"]
-    assert check_frozen(frozen) == []
-    assert differences(with_new_keys(frozen, sound), sound) == []
+    assert differences(upgrade(frozen), sound) == []
     sound = {**sound, "hardware": {**sound["hardware"], "deterministic": True}}
-    (found,) = differences(with_new_keys(frozen, sound), sound)
+    (found,) = differences(upgrade(frozen), sound)
     assert found == ("hardware.deterministic", False, True)
 
 

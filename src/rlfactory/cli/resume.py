@@ -13,7 +13,7 @@ import yaml
 
 from rlfactory.config.checks.prompt_files import undownloaded_prompts
 from rlfactory.config.diff import MISSING, Difference, differences, format_value
-from rlfactory.config.frozen import frozen_file_problems, try_frozen, with_new_keys
+from rlfactory.config.frozen import frozen_file_problems, try_frozen, upgrade
 from rlfactory.config.plan import Plan
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.run.atomic_write import write_text
@@ -75,9 +75,8 @@ def replaces(plan: Plan, frozen: Config) -> bool:
 
 
 def _differences(plan: Plan, frozen: Config) -> list[Difference]:
-    """What differs in a plan from a run, which may have relative paths and lack new keys."""
-    current = yaml.safe_load(plan.frozen())
-    return differences(with_absolute_paths(with_new_keys(frozen, current)), current)
+    """What differs in a plan from a run's upgraded configuration, which may have relative paths."""
+    return differences(with_absolute_paths(frozen), upgrade(yaml.safe_load(plan.frozen())))
 
 
 def require_usable(plan: Plan) -> None:

@@ -293,7 +293,7 @@ def require_run(run: Path) -> Mapping[str, Any]:
     """A run folder's configuration, upgraded to this version; PlanError if it has none that can be
     used.
     """
-    from rlfactory.config.frozen import frozen_file_problems, read_frozen, with_defaults
+    from rlfactory.config.frozen import frozen_file_problems, read_frozen
 
     path = run / "config.yaml"
     if not os.path.isfile(path):  # also False for names that are too long
@@ -312,7 +312,7 @@ def require_run(run: Path) -> Mapping[str, Any]:
     if problems := frozen_file_problems(frozen) or untrusted_code(RunFolder(run), frozen):
         raise PlanError([Problem(f"{path}: {p.key}", p.message) for p in problems])
     use_portable_kernels(frozen["hardware"])  # before anything imports torch
-    return with_defaults(frozen)
+    return frozen
 
 
 def relocations(run: Path, words: Sequence[str], config: Mapping[str, Any]) -> dict[str, str]:

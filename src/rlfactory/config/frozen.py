@@ -3,12 +3,12 @@ and checked by itself.
 
 A run folder keeps the `config.yaml` it began with, which may be damaged, edited by hand, or
 somebody else's. What it may name and of which type each value is are checked before anything is
-built from it, as those of a command are. `upgrade` and `with_defaults` add keys that came later and
-change no result.
+built from it, as those of a command are. `upgrade` adds keys that came later.
 """
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,11 @@ from rlfactory.config.paths import packaged_folder
 from rlfactory.config.problems import Problem
 from rlfactory.config.schema.root import COMPONENTS
 from rlfactory.config.schema.signature import parameters_of
-from rlfactory.config.schema.targets import is_allowed, trusted_by
+from rlfactory.config.schema.targets import is_allowed, is_installed, trusted_by, with_defaults
 from rlfactory.config.schema_problems import all_node_problems, missing_root_keys, root_problems
 from rlfactory.utils.data_files import FileError, mismatch, read_yaml
 from rlfactory.utils.dotted_keys import last_part, merged, texts
+from rlfactory.utils.live_objects import is_reference
 
 Config = Mapping[str, Any]
 REMEDY = "restore it from a copy, or begin the run anew"
@@ -65,45 +66,23 @@ def try_frozen(path: Path) -> dict[str, Any] | None:
 
 
 def upgrade(frozen: Config) -> dict[str, Any]:
-    """A configuration with the keys that came later."""
-    upgraded: dict[str, Any] = merged(LATER_KEYS, frozen)
+    """A configuration with the keys that came later; those of components with the constructor's
+    default, which is what a component without the key does.
+    """
+    upgraded: dict[str, Any] = merged(_later_keys(), frozen)
+    for group in COMPONENTS:
+        node = upgraded.get(group)
+        target = str(node.get("_target_")) if isinstance(node, dict) else ""
+        if isinstance(node, dict) and is_installed(target) and not is_reference(target):
+            upgraded[group] = with_defaults(node, group)
     return upgraded
 
 
-def with_defaults(frozen: Config) -> dict[str, Any]:
-    """A configuration with this version's defaults of the keys it lacks that change no result."""
-    if not missing_keys(frozen):
-        return dict(frozen)
+@cache
+def _later_keys() -> Config:
+    """`LATER_KEYS`, and this version's defaults of keys that change no result at any value."""
     defaults = yaml.safe_load((packaged_folder("conf") / "config.yaml").read_text(encoding="utf-8"))
-    known = [key for key in NO_EFFECT_ON_RESULTS if key in defaults]
-    filled = {k: merged(defaults[k], frozen[k]) if k in frozen else defaults[k] for k in known}
-    return {**frozen, **filled}
-
-
-def with_new_keys(frozen: Config, current: Config) -> dict[str, Any]:
-    """A configuration with the keys of its components that came later.
-
-    Added are those that `current` sets, with the constructor's default, which is what a component
-    without the key does.
-    """
-    filled = dict(frozen)
-    for group in COMPONENTS:
-        node, other = frozen.get(group), current.get(group)
-        if not isinstance(node, Mapping) or not isinstance(other, Mapping):
-            continue
-        target = node.get("_target_")
-        if not isinstance(target, str) or target != other.get("_target_"):
-            continue
-        parameters = parameters_of(node)
-        new = [name for name in other if name not in node and name in parameters]
-        defaults = {name: parameters[name].plain_default for name in new}
-        filled[group] = {**node, **{k: v for k, v in defaults.items() if v is not ...}}
-    return filled
-
-
-def missing_keys(frozen: Config) -> list[str]:
-    """The keys that a configuration lacks, of those that change no result."""
-    return [key for key in missing_root_keys(frozen) if key.split(".")[0] in NO_EFFECT_ON_RESULTS]
+    return {**LATER_KEYS, **{key: defaults[key] for key in NO_EFFECT_ON_RESULTS}}
 
 
 def check_frozen(frozen: Config) -> list[Problem]:
@@ -118,7 +97,7 @@ def check_frozen(frozen: Config) -> list[Problem]:
         if not is_allowed(target, trusted):
             message = f"{target} lies outside the packages that may be named here"
             refused.append(Problem(key, message))
-    missing = [*missing_root_keys(with_defaults(frozen)), *_missing_component_keys(frozen)]
+    missing = [*missing_root_keys(frozen), *_missing_component_keys(frozen)]
     if not missing:
         return refused
     message = (
@@ -134,10 +113,9 @@ def frozen_file_problems(frozen: Config) -> list[Problem]:
     """
     if problems := check_frozen(frozen):
         return problems
-    values = with_defaults(frozen)
-    problems = [*root_problems(values, may_have_others=True), *all_node_problems(frozen, {})]
-    if not problems and abs(values["seed"]) > LARGEST_SEED:
-        problems.append(Problem("seed", f"is {values['seed']}; allowed is at most {LARGEST_SEED}"))
+    problems = [*root_problems(frozen, may_have_others=True), *all_node_problems(frozen, {})]
+    if not problems and abs(frozen["seed"]) > LARGEST_SEED:
+        problems.append(Problem("seed", f"is {frozen['seed']}; allowed is at most {LARGEST_SEED}"))
     return problems
 
 

@@ -5,7 +5,7 @@ follows from the weights that a run begins from.
 import os
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from rlfactory.config.words import typed_value
 from rlfactory.model.lm.trainable import GGUF, language_fault
 from rlfactory.model.pipelines.adapter_files import (
     AdapterFileError,
+    ending,
     find_adapters,
     in_files,
     read_adapters,
@@ -253,3 +254,20 @@ def matrices(path: object) -> dict[str, list[int]]:
     except (OSError, ValueError, struct.error):
         return {}
     return {name.rpartition(".")[0]: shape for name, shape in sorted(found) if len(shape) > 1}
+
+
+OUTPUT, EMBEDDINGS = "lm_head", ("wte", "transformer.wte", "model.embed_tokens", "embed_tokens")
+"""Names of a language model's output projection, which files of tied weights lack, and of its
+embedding.
+"""
+
+
+def tied_modules(path: object, modules: Collection[str]) -> list[str]:
+    """The output projection and the embedding of a language model, if they are one matrix."""
+    folder = folder_of(path)
+    config = read_json(folder / MODEL_INDEX) if folder else {}
+    embedding = [name for name in modules if ending(name) in EMBEDDINGS]
+    default = OUTPUT not in modules or config.get("model_type") == "gpt2"
+    if not config.get("tie_word_embeddings", default) or not embedding:
+        return []
+    return [OUTPUT, *embedding]

@@ -20,7 +20,6 @@ from rlfactory.config.evaluation_prompts import (
     describe_sets,
     evaluation_draws,
     row_notes,
-    tracker_notes,
 )
 from rlfactory.config.memory import suggestions
 from rlfactory.config.memory.devices import describe_device, describe_processes, process_notes
@@ -206,7 +205,7 @@ def _derive(config: Config, traits: Traits) -> dict[str, str]:
     if sets := describe_sets(config):
         rows["also on"] = sets
     rows["device"] = describe_device(config)
-    remarks = [*cautions(config, traits), *tracker_notes(config), *process_notes(config)]
+    remarks = [*cautions(config, traits), *process_notes(config)]
     remarks += row_notes(config)
     remarks += map(str, undownloaded_prompts(config))
     if traits["model"].get("media") != "texts":

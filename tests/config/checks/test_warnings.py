@@ -30,6 +30,7 @@ def notes(*words: str) -> list[str]:
         (["optimizer.lr=100"], "optimizer.lr=100 is far above"),
         ([TEXTS, "prompts=shapes"], "these prompts ask for images, and the model makes texts"),
         (["model=sd35", "prompts=shapes"], "captions are for the small models"),
+        (["advantage=tracker"], "12 rewards of a group are fewer than advantage.min_count=16"),
     ],
     ids=str,
 )
@@ -45,6 +46,7 @@ def test_what_has_no_effect_is_noted(words: list[str], said: str) -> None:
         ["model.finetune=lora", "model.lora_rank=8", "micro_batch=12", "optimizer.lr=0.05"],
         ["iterations=4", "iterations=4", "schedule.steps=5"],
         [TEXTS, "dynamics.length=8"],
+        ["advantage=tracker", "advantage.min_count=12"],
     ],
     ids=str,
 )

@@ -23,11 +23,9 @@ class Advantage(ABC):
 
     Attributes:
         grouped: Whether it compares the samples of one prompt; `group_size` must then be above 1.
-        tracks_prompts: Whether a prompt uses statistics of its own from `min_count` rewards on.
     """
 
     grouped: ClassVar[bool]
-    tracks_prompts: ClassVar[bool] = False
 
     @abstractmethod
     def __call__(self, rollout: Rollout, main: str) -> Rollout:

@@ -31,7 +31,6 @@ class PromptTracker(Advantage):
     """
 
     grouped = False
-    tracks_prompts = True
 
     def __init__(
         self,

@@ -16,6 +16,7 @@ from rlfactory.config.named_models import (
     model_of,
     of_class,
     offline_fault,
+    tied_modules,
 )
 from rlfactory.config.options import options
 from rlfactory.config.problems import Problem
@@ -53,11 +54,6 @@ from rlfactory.model.pipelines.scheduler_config import (
 )
 from rlfactory.model.pipelines.shipped import PACKAGED, packaged_folder
 from rlfactory.utils.live_objects import is_reference
-
-OUTPUT, EMBEDDINGS = "lm_head", ("wte", "embed_tokens")
-"""Names of a language model's output projection, which files of tied weights lack, and of its
-embedding.
-"""
 
 
 def require_model_folders(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -359,11 +355,11 @@ def _adapter_fault(file: Path, model: Mapping[str, Any], pipeline: str | None) -
             f" that of low noise; type model.trained={side}"
             + (" or model.trained=low, whichever they are of" if own else "")
         )
-    is_tied = pipeline is None and OUTPUT not in known
+    tied = tied_modules(path, known)
     for name, widths in adapters.modules.items() if known else ():
         shape = known.get(in_files(name, known))
-        if is_tied and name.rpartition(".")[2] in (OUTPUT, *EMBEDDINGS):
-            other = "the embedding" if name == OUTPUT else "the output projection"
+        if shared := {name, in_files(name, known)} & {*tied}:
+            other = next(other for other in tied if other not in shared)
             return f"adapts two modules by one matrix: {shared_weight(name, other)}"
         if shape is None and (first := min(adapters.keys.values())).startswith("diffusion_model."):
             return conversion(file, first, pipeline)

@@ -3,10 +3,10 @@ and several processes.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from rlfactory.config.checks.base import Config, Traits
-from rlfactory.config.named_models import matrices
+from rlfactory.config.named_models import matrices, tied_modules
 from rlfactory.config.problems import Problem, closest
 from rlfactory.config.schema.signature import read_signature, trait
 from rlfactory.model.pipelines.adapter_files import (
@@ -16,13 +16,7 @@ from rlfactory.model.pipelines.adapter_files import (
     shared_weight,
     with_all_linear,
 )
-from rlfactory.model.pipelines.local_models import (
-    MODEL_INDEX,
-    folder_of,
-    read_json,
-)
 
-OUTPUT, EMBEDDINGS = "lm_head", ("wte", "transformer.wte", "model.embed_tokens", "embed_tokens")
 SHOWN = 8
 
 
@@ -35,7 +29,7 @@ def require_known_lora_targets(config: Config, traits: Traits) -> Iterator[Probl
     if not targets or targets == ALL_LINEAR or model.get("finetune") != "lora":
         return
     modules = [*matrices(path)]
-    tied = _tied(path, modules)
+    tied = tied_modules(path, modules)
     for target in [targets] if isinstance(targets, str) else targets:
         one = target if isinstance(targets, str) else [target]
         shared = [name for name in tied if is_target(name, one)]
@@ -63,17 +57,6 @@ def _matches(target: str | list[str], name: str) -> bool:
     # the files of some networks leave out the name of the network itself
     longer = not isinstance(target, str) and target[0].endswith(f".{name}")
     return longer or is_target(name, target) or is_target(f"transformer.{name}", target)
-
-
-def _tied(path: object, modules: Sequence[str]) -> list[str]:
-    """The output projection and the embedding of a language model, if they are one matrix."""
-    folder = folder_of(path)
-    config = read_json(folder / MODEL_INDEX) if folder else {}
-    embedding = [name for name in modules if ending(name) in EMBEDDINGS]
-    default = OUTPUT not in modules or config.get("model_type") == "gpt2"
-    if not config.get("tie_word_embeddings", default) or not embedding:
-        return []
-    return [OUTPUT, *embedding]
 
 
 DETERMINISTIC_ATTENTION = ("native", "_native_efficient", "_native_flash", "_native_math")

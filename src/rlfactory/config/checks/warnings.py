@@ -40,6 +40,10 @@ def cautions(config: Config, traits: Traits) -> Iterator[str]:
     yield from few_step_notes(config, traits)
     yield from _repeated_prompts(config, traits)
     yield from template_notes(config, traits)
+    least, size = config["advantage"].get("min_count", 0), config["group_size"]
+    if size < least and traits["prompts"].get("endless"):
+        few = f"the {size} rewards of a group are fewer than advantage.min_count={least}"
+        yield f"{few}: until prompts recur, advantages are relative to the batch"
     stop, evaluation = config["stop"], config["evaluation"]
     names = [key.rpartition(".")[2] for key, *_ in penalties(config, traits)]
     if stop["kl"] is not None and not {"regularizer", "reference"} & {*names}:

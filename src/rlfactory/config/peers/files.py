@@ -136,7 +136,7 @@ def _of_command(options: Options, processes: int) -> Translation | None:
 def _chosen(key: str, kind: str) -> str:
     """The option of `algo` for a command of TRL or ms-swift; PlanError where it has none."""
     trainers = libraries()["TRL"]["trainers"]
-    known = {own["command"]: algo for algo, own in trainers.items()}
+    known: dict[str, str] = {own["command"]: algo for algo, own in trainers.items()}
     if kind.lower() not in known:
         message = f"is {kind.lower()}; known are {', '.join(known)}"
         raise PlanError([Problem(key, message, "rlfactory list")])

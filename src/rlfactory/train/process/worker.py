@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from rlfactory.config.frozen import frozen_file_problems, missing_keys, read_frozen, with_defaults
+from rlfactory.config.frozen import frozen_file_problems, read_frozen
 from rlfactory.hardware.base import AllRanksError, Hardware, PeerLostError
 from rlfactory.hardware.environment import is_distributed
 from rlfactory.run.folder import RunFolder, RunFolderError, Status
@@ -43,9 +43,7 @@ def read_config(folder: RunFolder) -> Config:
     config: Config = read_frozen(folder.config)
     if problems := frozen_file_problems(config) or untrusted_code(folder, config):
         raise RunFolderError(f"{folder.config}: {'; '.join(map(str, problems))}")
-    if missing := missing_keys(config):
-        log.warning("config.yaml lacks %s: this version's defaults apply", ", ".join(missing))
-    return with_defaults(config)
+    return config
 
 
 def run_rank(arguments: RunArguments) -> int:
