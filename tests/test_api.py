@@ -201,6 +201,30 @@ def test_a_run_is_resumed_with_the_objects_that_it_needs(
 
 
 @pytest.mark.slow
+def test_a_finished_run_stays_as_it_is(
+    run: rl.Run, live: Mapping[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*.json*")}
+    given = {**live, "reward": lambda completions: [1.0] * len(completions)}
+    again = rl.train(*SMALL, **given, prompts=[*PROMPTS, "another"], run_dir=run.path)
+    assert again.after == run.resume().after == run.after
+    assert {path: path.stat().st_mtime_ns for path in run.path.rglob("*.json*")} == before
+    assert capsys.readouterr().out.count("is done (iterations=2)") == 2
+
+
+@pytest.mark.slow
+def test_force_resumes_under_the_new_configuration(live: Mapping[str, Any], tmp_path: Path) -> None:
+    given = {**live, "reward": shortness, "prompts": PROMPTS, "run_dir": tmp_path / "run"}
+    words = [*SMALL, "learning_rate.final_scale=1"]
+    rl.train(*words, "optimizer.lr=1e-3", **given, until=1)
+    with pytest.raises(PlanError, match="began with 0.001"):
+        rl.train(*words, "optimizer.lr=3e-3", **given)
+    forced = rl.train(*words, "optimizer.lr=3e-3", **given, force=True)
+    rows = read(forced.folder.metrics)
+    assert [row["optimizer/lr"] for row in rows if "optimizer/lr" in row] == [1e-3, 3e-3]
+
+
+@pytest.mark.slow
 def test_a_run_is_extended(live: Mapping[str, Any], tmp_path: Path) -> None:
     given = {**live, "reward": shortness, "prompts": PROMPTS, "run_dir": tmp_path / "run"}
     words = [*SMALL[1:], "learning_rate.final_scale=1"]

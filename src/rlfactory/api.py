@@ -74,7 +74,8 @@ def train(
 ) -> Run:
     """Train, as `rlfactory` does with the same words; returns the finished run.
 
-    A run folder (`run_dir=...`) that holds an unfinished run of the same configuration is resumed.
+    A run folder (`run_dir=...`) that holds an unfinished run of the same configuration is resumed;
+    a finished one stays as it is, whatever its objects were.
     Ctrl-C, or interrupting a notebook's kernel, keeps what was learned: the run is returned with
     status `interrupted`. A notebook shows the progress, and at the end scores, curves and samples.
 
@@ -83,7 +84,7 @@ def train(
         listeners: called after each iteration and evaluation, see `rlfactory.train.listeners`; a
             function is called after each iteration.
         until: the iteration to pause after.
-        force: resume even if the configuration of the run has changed.
+        force: resume under this configuration, if that of the run is another.
         given: live objects by name, and any other key of the configuration (`iterations=20`,
             `optimizer={"lr": 1e-4}`). Live objects are
 
@@ -109,11 +110,11 @@ def train(
         _require_one_process(planned)
         require_possible(planned.config)
         use_portable_kernels(planned.config["hardware"])
-        path = _begin(planned, arguments, typed, force)
-        from rlfactory.train.process.worker import train_in_python  # torch, silenced
+        if _begin(planned, arguments, typed, force):
+            from rlfactory.train.process.worker import train_in_python  # torch, silenced
 
-        train_in_python(path, until, force, listeners)
-    run = Run(path, arguments.objects)
+            train_in_python(planned.run_dir, until, force, listeners)
+    run = Run(planned.run_dir, arguments.objects)
     run.show()
     return run
 
@@ -183,17 +184,15 @@ def _require_one_process(planned: Plan) -> None:
         raise PlanError([Problem("hardware.processes", message, "hardware=auto")])
 
 
-def _begin(planned: Plan, arguments: LiveArguments, typed: Sequence[str], force: bool) -> Path:
-    """Make the run folder, or find that of the same run; returns its path."""
-    from rlfactory.cli.resume import create_run, existing_config, replaces, require_same
+def _begin(planned: Plan, arguments: LiveArguments, typed: Sequence[str], force: bool) -> bool:
+    """Make the run folder, or find that of the same run; returns whether there is more to train."""
+    from rlfactory.cli.resume import create_run, existing_config, replaces, resumable
 
     frozen = existing_config(planned)
     is_replaced = frozen is not None and replaces(planned, frozen)
     if frozen is not None and not is_replaced:
-        if not force:
-            require_same(planned, frozen)
-        return planned.run_dir
+        return resumable(planned, frozen, force) is not None
     described = {name: describe(value) for name, value in arguments.objects.items()}
     command = f"rlfactory.train({', '.join(map(repr, typed))})"
     create_run(planned, command, described, replace=is_replaced)
-    return planned.run_dir
+    return True

@@ -20,7 +20,7 @@ from rlfactory.run.atomic_write import write_text
 from rlfactory.run.folder import RunFolder, RunFolderError, require_unused
 from rlfactory.run.inputs import keep_inputs
 from rlfactory.run.lock import require_free
-from rlfactory.tools.extend import keep_config
+from rlfactory.tools.extend import is_done, keep_config
 from rlfactory.train.process.begun_code import remember_code
 from rlfactory.utils.data_files import FileError
 from rlfactory.utils.dotted_keys import with_absolute_paths
@@ -126,26 +126,25 @@ def resume_run(plan: Plan, frozen: Config, force: bool, take_over: bool = False)
     from rlfactory.train.process.launch import run_or_launch
     from rlfactory.train.process.run_arguments import RunArguments
 
-    folder = RunFolder(plan.run_dir)
+    config = resumable(plan, frozen, force, take_over)
+    if config is None:
+        return 0
+    return run_or_launch(RunArguments(plan.run_dir, force=force, take_over=take_over), config)
+
+
+def resumable(plan: Plan, frozen: Config, force: bool, take_over: bool = False) -> Config | None:
+    """The configuration under which the run in a plan's folder goes on; None if it is done.
+
+    With `force` that is the plan's, which replaces the run's.
+    """
     require_unlocked(plan.run_dir, take_over)
     if not force:
         require_same(plan, frozen)
-    is_changed = force and bool(differences(frozen, yaml.safe_load(plan.frozen())))
-    if is_changed:
-        _replace(folder, plan)
+    if force and differences(frozen, yaml.safe_load(plan.frozen())):
+        _replace(RunFolder(plan.run_dir), plan)
     elif is_done(plan.run_dir, frozen):
-        return 0
-    arguments = RunArguments(plan.run_dir, force=force, take_over=take_over)
-    return run_or_launch(arguments, plan.config if force else frozen)
-
-
-def is_done(path: Path, frozen: Config) -> bool:
-    """Whether a run has finished; prints a line if so."""
-    folder = RunFolder(path)
-    if not folder.status.is_file() or folder.read_status() != "done":
-        return False
-    print(f"{path} is done (iterations={frozen['iterations']}); see {folder.summary}")
-    return True
+        return None
+    return plan.config if force else frozen
 
 
 def _replace(folder: RunFolder, plan: Plan) -> None:

@@ -58,3 +58,12 @@ def keep_config(folder: RunFolder) -> None:
     names = (folder.path / f"config_{n}.yaml" for n in range(1, 10**6))
     former = next(path for path in names if not path.exists())
     write_text(former, folder.config.read_text(encoding="utf-8"))
+
+
+def is_done(path: Path, frozen: Mapping[str, Any]) -> bool:
+    """Whether a run has finished; prints a line if so."""
+    folder = RunFolder(path)
+    if not folder.status.is_file() or folder.read_status() != "done":
+        return False
+    print(f"{path} is done (iterations={frozen['iterations']}); see {folder.summary}")
+    return True

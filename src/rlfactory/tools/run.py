@@ -20,7 +20,7 @@ from rlfactory.run.folder import RunFolder, Status
 from rlfactory.run.lock import require_free
 from rlfactory.run.metrics import read
 from rlfactory.run.scores import Scores
-from rlfactory.tools.extend import extended, write_iterations
+from rlfactory.tools.extend import extended, is_done, write_iterations
 from rlfactory.utils.console import notebook_shell, number, show_html, silenced_notices
 from rlfactory.utils.data_files import read_json
 from rlfactory.utils.live_objects import live_objects, references_in
@@ -194,6 +194,8 @@ class Run:
             if until is not None and until > self.config["iterations"]:
                 self._extend(until, force)
                 until = None
+            elif not force and is_done(self.path, self.config):
+                return self
             train_in_python(self.path, until, force, listeners)
         self.show()
         return self

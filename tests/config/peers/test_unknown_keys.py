@@ -34,6 +34,10 @@ def explained(key: str, value: str | None = "3") -> Problem:
         ("num_generations", "8", ("group_size=8",)),
         ("algo.num_generations", "8", ("group_size=8",)),
         ("algo.lora_path", "run", ("begin_from=run",)),
+        ("adapter_name_or_path", "run", ("begin_from=run",)),
+        ("model.peft_model", "run", ("begin_from=run",)),
+        ("model.learning_rate", "1e-4", ("optimizer.lr=1e-4",)),
+        ("algo.weight_decay", "0.1", ("optimizer.weight_decay=0.1",)),
         ("log_prob_of", "full", ("dynamics=cps", "dynamics.log_prob_of=full")),
     ],
 )
@@ -77,6 +81,11 @@ def test_another_algorithm_of_the_same_name_does_not_take_the_place_of_a_choice(
 )
 def test_keys_of_other_options(words: list[str], instead: tuple[str, ...]) -> None:
     assert compose(words).problems[0].instead == instead
+
+
+def test_a_model_by_its_path_keeps_the_option_that_is_typed() -> None:
+    (problem,) = compose(["model=gpt2", "model_name_or_path=owner/chat"]).problems
+    assert problem.instead == ("model.path=owner/chat",)
 
 
 def test_a_value_for_a_key_with_keys_of_its_own() -> None:

@@ -1,6 +1,7 @@
 """Prompts that a Python caller hands over."""
 
 from itertools import repeat
+from typing import Any
 
 import pytest
 from datasets import Dataset, DatasetDict
@@ -26,6 +27,23 @@ def test_the_columns_of_a_data_set_are_the_metadata() -> None:
 @pytest.mark.parametrize("given", ["shapes", {"path": "prompts.txt"}, InMemoryPrompts(["one"])])
 def test_options_settings_and_sources_stay(given: object) -> None:
     assert with_prompts({"prompts": given}) == {"prompts": given}
+
+
+def test_a_data_set_of_torch_is_read_by_its_indices() -> None:
+    class Questions:
+        """Without an iterator, and without an end by IndexError."""
+
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, number: int) -> dict[str, str]:
+            return {"prompt": f"question {number}"}
+
+    given: Any = Questions()
+    assert [prompt.text for prompt in InMemoryPrompts(given).prompts] == [
+        "question 0",
+        "question 1",
+    ]
 
 
 @pytest.mark.parametrize(

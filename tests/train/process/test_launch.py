@@ -1,5 +1,6 @@
 """Ranks that torchrun starts and watches; what they do is played by small programs."""
 
+import importlib
 import os
 import signal
 import socket
@@ -26,6 +27,7 @@ from rlfactory.train.process.launch import (
     RunArguments,
     launch,
     require_possible,
+    run_or_launch,
     torchrun_words,
 )
 
@@ -258,6 +260,33 @@ def test_ranks_that_do_not_stop_are_killed(
     assert launch(arguments, NODE) == 1
     assert "did not stop within 1 s of a signal, and were killed" in capfd.readouterr().err
     assert status(arguments) == "failed"
+
+
+@pytest.mark.parametrize(
+    ("number", "word"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "preempted")]
+)
+def test_a_signal_while_libraries_are_imported(
+    plays: Plays, monkeypatch: pytest.MonkeyPatch, number: int, word: str
+) -> None:
+    arguments = plays()
+
+    def leave(code: int) -> None:
+        raise SystemExit(code)
+
+    class Importer:
+        def find_spec(self, name: str, *_: Any) -> None:
+            if name == "rlfactory.train.process.worker":
+                os.kill(os.getpid(), number)
+
+    package = importlib.import_module("rlfactory.train.process")
+    monkeypatch.delattr(package, "worker", raising=False)
+    monkeypatch.delitem(sys.modules, "rlfactory.train.process.worker", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Importer(), *sys.meta_path])
+    monkeypatch.setattr(launch_module, "exit_at_once", leave)
+    with pytest.raises(SystemExit) as left:
+        run_or_launch(arguments, {"hardware": {"_target_": "rlfactory.hardware.local.Local"}})
+    assert left.value.code == 128 + number
+    assert status(arguments) == word
 
 
 def test_a_port_in_use_is_refused() -> None:

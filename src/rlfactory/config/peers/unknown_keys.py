@@ -71,7 +71,8 @@ def explain_unknown(
             return _of_options(key, value, other, most, having[most], config)
     if (guess := closest(name, map(last_part, present), MISSPELT)) is not None:
         return _at(key, value, [leaf for leaf in present if last_part(leaf) == guess])
-    return _nowhere(key, at, known)
+    elsewhere = None if value is None else peer_problem(key, value, config)
+    return elsewhere or _nowhere(key, at, known)
 
 
 def _nowhere(key: str, at: str, known: Config) -> Problem:

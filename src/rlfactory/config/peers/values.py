@@ -44,9 +44,12 @@ def number(text: str) -> float | None:
 
 
 def model(value: str, config: Config) -> list[Words]:
-    """A model by hub id or folder: the option of its kind, and the path."""
+    """A model by hub id or folder: the option of its kind, and the path; or that of a typed one."""
     known = option_of(value)
-    return [(f"model={known}", f"model.path={value}") if known else (f"model.path={value}",)]
+    return [
+        *([(f"model={known}", f"model.path={value}")] if known else []),
+        (f"model.path={value}",),
+    ]
 
 
 def reward(value: str, config: Config) -> list[Words]:

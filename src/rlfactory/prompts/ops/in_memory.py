@@ -27,8 +27,8 @@ class InMemoryPrompts(PromptList):
     prompts, evenly spaced.
 
     Args:
-        rows: a list of texts, lists of messages or mappings; a `datasets.Dataset`, a data frame, or
-            any other iterable that ends.
+        rows: a list of texts, lists of messages or mappings; a `datasets.Dataset` or torch's, a
+            data frame, or any other iterable that ends.
         evaluation: the same, for evaluation.
         column: the key of the prompt.
 
@@ -115,6 +115,8 @@ def _rows(rows: Any, name: str) -> Iterator[Mapping[str, Any]]:
     if isinstance(rows, Mapping):
         splits = ", ".join(f"{name}=data[{split!r}]" for split in rows)
         raise PromptError(f"{name}: has the splits {', '.join(rows)}; hand over one: {splits}")
+    if not isinstance(rows, Iterable) and hasattr(rows, "__getitem__") and hasattr(rows, "__len__"):
+        rows = [rows[number] for number in range(len(rows))]  # a torch.utils.data.Dataset
     if isinstance(rows, str | bytes | set | frozenset) or not isinstance(rows, Iterable):
         raise PromptError(
             f"{name}: is a {type(rows).__name__}; hand over texts, lists of messages, rows, a"

@@ -11,6 +11,7 @@ import socket
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
@@ -47,7 +48,7 @@ def run_or_launch(arguments: RunArguments, config: Mapping[str, Any]) -> int:
         return launch(arguments, config["hardware"])
     # for seconds, in which an exception in the middle of an import would be taken for a failure of
     # the library's; nothing is lost yet
-    with signal_handlers(lambda number, _: exit_at_once(128 + number), [signal.SIGINT]):
+    with signal_handlers(partial(_leave, RunFolder(arguments.run)), SIGNALS):
         from rlfactory.train.process import worker
 
     return worker.run_main_process(
@@ -107,8 +108,7 @@ def launch(arguments: RunArguments, node: Mapping[str, Any]) -> int:
     if text:
         return int(text)
     if not has_begun:
-        _mark(run, "interrupted" if asked == signal.SIGINT else "preempted")
-        return 128 + asked
+        return _stopped(run, asked)
     limit = _shutdown_timeout(node)
     print_error(f"the processes did not stop within {limit} s of a signal, and were killed")
     _mark(run, "failed")
@@ -202,6 +202,18 @@ def _mark(folder: RunFolder, status: Status) -> None:
         require_free(folder.path)  # another command that has the run may be why they failed
         if not folder.status.is_file() or folder.read_status() != "done":
             folder.set_status(status)
+
+
+def _stopped(folder: RunFolder, number: int) -> int:
+    """Mark a run that a signal has stopped before it trained; returns the exit code."""
+    _mark(folder, "interrupted" if number == signal.SIGINT else "preempted")
+    return 128 + number
+
+
+def _leave(folder: RunFolder, number: int, frame: FrameType | None) -> None:
+    """A signal while libraries are imported: end this process."""
+    del frame
+    exit_at_once(_stopped(folder, number))
 
 
 def _is_free(port: int) -> bool:
