@@ -40,10 +40,7 @@ def cautions(config: Config, traits: Traits) -> Iterator[str]:
     yield from few_step_notes(config, traits)
     yield from _repeated_prompts(config, traits)
     yield from template_notes(config, traits)
-    least, size = config["advantage"].get("min_count", 0), config["group_size"]
-    if size < least and traits["prompts"].get("endless"):
-        few = f"the {size} rewards of a group are fewer than advantage.min_count={least}"
-        yield f"{few}: until prompts recur, advantages are relative to the batch"
+    yield from _rare_prompts(config, traits)
     stop, evaluation = config["stop"], config["evaluation"]
     names = [key.rpartition(".")[2] for key, *_ in penalties(config, traits)]
     if stop["kl"] is not None and not {"regularizer", "reference"} & {*names}:
@@ -87,6 +84,14 @@ def _repeated_prompts(config: Config, traits: Traits) -> Iterator[str]:
     fix = f"; prompts_per_iteration={n} has none twice" if (n := next(fitting, 0)) else ""
     times = f"each comes up {groups // count} times{fix}"
     yield f"{plural(count, 'prompt')} for {groups} groups an iteration: {times}"
+
+
+def _rare_prompts(config: Config, traits: Traits) -> Iterator[str]:
+    """A note if prompts will hardly have as many rewards as statistics of their own need."""
+    least, size = config.get("advantage", {}).get("min_count", 0), config.get("group_size", 1)
+    if size < least and traits["prompts"].get("endless"):
+        few = f"the {size} rewards of a group are fewer than advantage.min_count={least}"
+        yield f"{few}: until prompts recur, advantages are relative to the batch"
 
 
 LARGE_RATE = 0.1
