@@ -46,6 +46,9 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None):
     right = float(solution_str == ground_truth) + extra_info["more"]
     return {"score": right, "acc": 1} if data_source == "sums" else right
 
+async def judged(data_source, solution_str, ground_truth, extra_info=None):
+    return {"score": float(solution_str == ground_truth)}
+
 def with_their_names(completions, solution_str, ground_truth):
     return [float(a == b) for a, b in zip(solution_str, ground_truth)]
 
@@ -102,6 +105,11 @@ def test_prompts_hide_a_column_of_that_name(score):
 def test_a_column_that_no_prompt_has(score):
     with pytest.raises(RewardError, match="answer takes solution, and there are completions, lev"):
         score("answer", metadata=[{"level": 1}, {}])
+
+
+def test_an_async_function_of_verl_is_awaited(score):
+    rows = [{"reward_model": {"ground_truth": text}} for text in ("a", "b")]
+    assert score("judged", metadata=rows)[0] == [1, 0]
 
 
 def test_a_function_of_verl_scores_each_sample(path, samples_of):

@@ -1,5 +1,6 @@
 """A Python function as a reward of texts, with the signature of TRL's reward functions."""
 
+import asyncio
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -84,10 +85,13 @@ def _as_given(prompt: str) -> Any:
     return [*map(dict, prompt.messages)] if isinstance(prompt, ChatText) else str(prompt)
 
 
-def _of_a_batch(compute_score: Callable[..., Any]) -> Callable[..., list[Any]]:
-    """verl's function of one sample, for a batch of verl's rows; of a mapping, its `score`."""
+def _of_a_batch(compute_score: Callable[..., Any]) -> Callable[..., Any]:
+    """verl's function of one sample, for a batch of verl's rows; of a mapping, its `score`.
 
-    def scores(
+    If it is async, all samples are awaited at once.
+    """
+
+    async def scores(
         completions: list[Any],
         reward_model: list[Mapping[str, Any]],
         data_source: list[Any] | None = None,
@@ -106,6 +110,8 @@ def _of_a_batch(compute_score: Callable[..., Any]) -> Callable[..., list[Any]]:
                 completions, reward_model, sources, infos, strict=True
             )
         ]
+        if any(map(inspect.iscoroutine, returned)):
+            returned = await asyncio.gather(*returned)
         return [got["score"] if isinstance(got, Mapping) else got for got in returned]
 
     return scores
