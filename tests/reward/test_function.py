@@ -107,9 +107,11 @@ def test_a_column_that_no_prompt_has(score):
         score("answer", metadata=[{"level": 1}, {}])
 
 
-def test_an_async_function_of_verl_is_awaited(score):
+def test_an_async_function_of_verl_is_awaited(path, samples_of):
     rows = [{"reward_model": {"ground_truth": text}} for text in ("a", "b")]
-    assert score("judged", metadata=rows)[0] == [1, 0]
+    reward = Function(function=f"{path}:judged")
+    scores = reward.score(samples_of(["a", "bcd"], ["x", ""], rows))
+    assert scores["judged"].tolist() == [1, 0]
 
 
 def test_a_function_of_verl_scores_each_sample(path, samples_of):
