@@ -94,6 +94,13 @@ def test_check_shows_choices_arithmetic_and_folder(here: Command, tmp_path: Path
     assert list(tmp_path.iterdir()) == [], "a check writes nothing"
 
 
+def test_the_plan_names_what_is_combined(here: Command) -> None:
+    words = ["reward=[shapes,incompressibility]", "logger=[jsonl,tensorboard]"]
+    lines = [line.split(maxsplit=1) for line in here("check", *words).stdout.splitlines()]
+    assert ["reward", "combine: shapes, incompressibility"] in lines
+    assert ["logger", "several: jsonl, tensorboard"] in lines
+
+
 def test_the_issues_own_example(here: Command) -> None:
     shown = here("check", "algo=grpo", "algo.clip_rnage=1e-4")
     assert shown.returncode == 2
@@ -147,6 +154,7 @@ REFUSALS = [
     (["seed=1,2"], "seed", "several values", "rlfactory check -m seed=1,2"),
     (["algo=grpo,nft"], "algo", "several values", "rlfactory check -m algo=grpo,nft"),
     (["+reward=shapes"], "reward", "chosen already", "reward=shapes"),
+    (["+experiment=smoke"], "experiment", "chosen already", "experiment=smoke"),
     (["reward@x=shapes"], "reward", "@", "reward=shapes"),
     (["reward=null"], "reward", "needs an option", "rlfactory list reward"),
     (["engine="], "engine", "needs an option", "rlfactory list engine"),

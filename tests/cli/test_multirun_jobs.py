@@ -33,7 +33,13 @@ def test_names_that_would_be_one_folder_or_none_are_numbered() -> None:
 def test_ranges_globs_and_intervals_are_swept() -> None:
     assert job_words(["seed=range(0,3)"]) == [("seed=0",), ("seed=1",), ("seed=2",)]
     assert ("algo=grpo",) in job_words(["algo=glob(gr*)"])
-    assert job_words(["optimizer.lr=interval(0.1,0.2)"]) == [("optimizer.lr=0.1",)]
+    words = ["optimizer.lr=interval(0.1,0.2)", "hydra/sweeper=optuna"]
+    assert job_words(words) == [("optimizer.lr=0.1",)]
+
+
+def test_an_interval_needs_a_search() -> None:
+    with pytest.raises(PlanError, match=r"optimizer.lr: is an interval.*hydra/sweeper=optuna"):
+        planned_jobs(["optimizer.lr=interval(0.1,0.2)"])
 
 
 @pytest.mark.parametrize(

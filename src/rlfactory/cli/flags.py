@@ -152,7 +152,8 @@ def plugin_problems(words: Sequence[str]) -> Iterator[Problem]:
         elif not _is_installed(packages[value]):
             search = "; rlfactory sweep searches without it" if key == "hydra/sweeper" else ""
             message = f"{value} is not installed: pip install {packages[value]}{search}"
-            yield Problem(key, message, f"{key}=basic")
+            has_interval = any("interval(" in other for other in words)  # basic can't draw from it
+            yield Problem(key, message, "" if has_interval else f"{key}=basic")
         elif value == "submitit_slurm" and shutil.which("srun") is None:
             message = (
                 "is submitit_slurm, but this machine has no srun: it is not part of a SLURM cluster"

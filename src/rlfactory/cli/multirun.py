@@ -160,16 +160,20 @@ def planned_jobs(words: Sequence[str], sweep: Path = Path("multirun/DATE_TIME"))
 
 
 def job_words(words: Sequence[str]) -> list[tuple[str, ...]]:
-    """The overrides of each job; an interval, which only searches support, is its start.
+    """The overrides of each job; an interval is its start.
 
     Raises:
-        PlanError: a word can't be read.
+        PlanError: a word can't be read, or has an interval and no search draws from it.
     """
     problems: list[Problem] = []
     parsed = [o for word in words if (o := read(word, problems)) is not None]
     if problems:
         raise PlanError(problems)
     own = [o for o in parsed if o.key_or_group == SEARCHPATH or not o.is_hydra_override()]
+    keys = [o.key_or_group for o in own if o.is_interval_sweep()]
+    if keys and SWEEPER not in map(override_key, words):
+        message = "is an interval, from which a search alone draws; list values, or type"
+        raise PlanError(Problem(key, f"{message} {SWEEPER}=optuna") for key in keys)
     return [*product(*map(values_of, own))]
 
 

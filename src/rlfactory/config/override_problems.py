@@ -55,7 +55,7 @@ def _choice_problems(override: Override, places: Sequence[str]) -> Iterator[Prob
     known = options(group, places)
     if override.package is not None:
         yield Problem(group, "can't be moved elsewhere with @", f"{group}={option}")
-    elif override.is_add() and group != "experiment":
+    elif override.is_add():
         yield Problem(group, "is chosen already, so + can't add it", f"{group}={option}")
     elif override.value() is None or not option.strip():
         yield Problem(group, "needs an option", f"rlfactory list {group}")

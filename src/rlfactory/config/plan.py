@@ -94,7 +94,7 @@ class Plan:
 
 
 def _described_choice(choice: str, node: Any) -> str:
-    """An option, or what of its group is in memory.
+    """An option, with the options that it combines, or what of its group is in memory.
 
     Args:
         choice: the option's name, or that of the object.
@@ -105,6 +105,8 @@ def _described_choice(choice: str, node: Any) -> str:
         return f"in memory, with the settings of {choice}"
     if parts := [name.partition(".")[2] for name in names if "." in name]:
         return f"{choice}: {', '.join(parts)} in memory"
+    if parts := [*(node or {}).get("of", ())]:
+        return f"{choice}: {', '.join(parts)}"
     return f"{choice}, in memory" if names else choice
 
 

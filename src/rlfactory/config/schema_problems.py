@@ -118,7 +118,8 @@ def node_problems(
         signature = signatures[key] = read_signature(target)
     except TargetError as error:
         is_gpu = target.startswith("bitsandbytes.")
-        hint = "pip install 'rlfactory[gpu]'" if is_gpu else "the current folder is searched too"
+        here = "install it, or type this in the folder that has it, which is searched too"
+        hint = "pip install 'rlfactory[gpu]'" if is_gpu else here
         yield Problem(f"{key}._target_", f"{target} can't be found: {error} ({hint})")
         return
     for name, value in node.items():

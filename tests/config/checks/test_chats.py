@@ -172,6 +172,19 @@ def test_a_stop_text_of_several_tokens_is_told_before_a_run() -> None:
     assert told("model=tiny_gpt2", "dynamics.stop=[.]", "dynamics.stop_match=token") == []
 
 
+@pytest.mark.parametrize("more", [[], ["algo.column=null"]])
+def test_whole_texts_of_a_chat_model_are_no_users_messages(more: list[str]) -> None:
+    """Both words are suggested at once: one alone is refused for the other."""
+    write({"text": "one"}, {"text": "two"})
+    words = (*WORDS, "model.text_role=user", "model.chat_template=plain", "algo=sft")
+    words = (*words, "prompts_per_iteration=2", "updates_per_iteration=1")
+    with pytest.raises(PlanError) as refused:
+        plan_from_words(*words, *more)
+    (problem,) = refused.value.problems
+    assert problem.instead == ("algo.column=null", "model.text_role=none")
+    assert told(*words, *problem.instead) == []
+
+
 def test_an_answer_is_that_of_a_completion() -> None:
     write(
         {"prompt": "2 + 2 =", "completion": "<think>four</think> 4"},

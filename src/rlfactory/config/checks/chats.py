@@ -49,7 +49,7 @@ def require_template(config: Config, traits: Traits) -> Iterator[Problem]:
 def require_conversations(config: Config, traits: Traits) -> Iterator[Problem]:
     """A system prompt has conversations to stand in."""
     model = config["model"]
-    if model.get("system_prompt") is None or _are_user_messages(config):
+    if model.get("system_prompt") is None or are_user_messages(config):
         return
     rows = known_rows(config, traits)
     if rows is None:
@@ -61,18 +61,24 @@ def require_conversations(config: Config, traits: Traits) -> Iterator[Problem]:
         yield Problem("model.system_prompt", message, "model.text_role=user")
 
 
+AS_TEXTS = "model.text_role=none"
+"""What to type for prompts that are texts, and no user's messages."""
+
+
 def require_answers_of_conversations(config: Config, traits: Traits) -> Iterator[Problem]:
     """Supervised learning takes answers of conversations, not conversations as one text."""
     algo = config["algo"]
     if traits["algo"].get("samples_from") != "data" or is_algorithm_mismatched(traits):
         return
-    is_user = _are_user_messages(config)
-    if not is_user and not _are_conversations(config, traits):
+    are_conversations = _are_conversations(config, traits)
+    if not are_conversations and not are_user_messages(config):
         return
     for key, value in (("column", None), ("train_on", "text")):
         if key in algo and algo[key] == value:
             message = "is for texts, and of a conversation the last answer is learned"
-            yield Problem(f"algo.{key}", message, f"algo.{key}=completion")
+            fix = f"algo.{key}=completion"
+            texts = None if are_conversations else (f"algo.{key}={value or 'null'}", AS_TEXTS)
+            yield Problem(f"algo.{key}", message, fix, texts)
 
 
 def require_room(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -151,7 +157,7 @@ def _are_conversations(config: Config, traits: Traits) -> bool:
     return rows is not None and any(isinstance(text, ChatText) for text in rows.texts)
 
 
-def _are_user_messages(config: Config) -> bool:
+def are_user_messages(config: Config) -> bool:
     """Whether a prompt that is a text is a user's message, as far as that is known."""
     role = config["model"].get("text_role")
     template = config["model"].get("chat_template")

@@ -1,6 +1,7 @@
 """Rules on prompts, and on what rewards read of samples and prompts."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -11,6 +12,7 @@ from rlfactory.config.checks.base import (
     own_rewards,
     rewards_of,
 )
+from rlfactory.config.checks.chats import AS_TEXTS, are_user_messages
 from rlfactory.config.checks.prompt_files import columns_of, known_rows, unfitting_picture
 from rlfactory.config.problems import Problem, closest
 from rlfactory.config.prompt_data import folder_of_prompts
@@ -147,7 +149,9 @@ def _missing_column(config: Config, traits: Traits, key: str) -> Iterator[Proble
         # without a column of completions, the prompts are whole texts
         other = "algo.column=null" if key == "column" else ONLINE if _are_images(traits) else ""
         advice = "data come by prompts=file or prompts=datasets"
-        yield _no_column(config, f"algo.{key}", column, provided, advice, other)
+        problem = _no_column(config, f"algo.{key}", column, provided, advice, other)
+        are_texts = problem.fix != "algo.column=null" or not are_user_messages(config)
+        yield problem if are_texts else replace(problem, instead=(problem.fix, AS_TEXTS))
         return
     if _are_images(traits):
         yield from _unfitting_images(config, key, () if rows is None else rows.rows)
