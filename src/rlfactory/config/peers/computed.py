@@ -26,6 +26,8 @@ AVERAGES = {
     "ramp_rate": "ramp",
 }
 """Flow-Factory's keys of the averaged weights, and ours below `ema` and `old`."""
+PROMPTS = {"pickscore": "pick_a_pic", "ocr": "signs", "geneval": "geneval", "geneval2": "geneval2"}
+"""Flow-Factory's and UniRL's folders of prompts, and our options."""
 PAIR_LOSSES = ("sigmoid", "ipo", "hinge", "robust")
 BATCH = 8
 """TRL's default of `per_device_train_batch_size`."""
@@ -50,16 +52,27 @@ def data_sets(sources: Any, made: Translation) -> None:
 
 def prompts_of_folder(place: Any, made: Translation, folder: Path = Path()) -> None:
     """A folder of prompts `train.txt` or `train.jsonl`, by its name or its files."""
-    name = str(place).rstrip("/").rpartition("/")[2].lower()
-    known = {"pickscore": "pick_a_pic", "ocr": "signs"}
-    known |= {"geneval": "geneval", "geneval2": "geneval2"}
-    if name in known:
-        made.type(f"prompts={known[name]}")
+    if option := PROMPTS.get(str(place).rstrip("/").rpartition("/")[2].lower()):
+        made.type(f"prompts={option}")
         return
     kind = "txt" if (folder / place / "train.txt").is_file() else "jsonl"
     made.type("prompts=file", f"prompts.path={place}/train.{kind}")
     if (folder / place / f"test.{kind}").is_file():
         made.type(f"prompts.eval_path={place}/test.{kind}")
+
+
+def prompts_of_file(file: Any, made: Translation) -> None:
+    """A file of prompts, by the name of its folder or by itself, and one to evaluate on."""
+    evaluated = made.take("data_source.args.run.eval_data_path")
+    if option := PROMPTS.get(Path(file).parent.name):
+        made.type(f"prompts={option}")
+        return
+    if not Path(file).suffix:
+        made.notes.append(f"{file} is a variable that is not set: prompts.path is its file")
+        file = evaluated = f"{file}.jsonl"
+    made.type("prompts=file", f"prompts.path={file}")
+    if evaluated not in (None, file):
+        made.type(f"prompts.eval_path={evaluated}")
 
 
 def combined(weights: Mapping[str, float], made: Translation) -> None:
@@ -74,7 +87,14 @@ def combined(weights: Mapping[str, float], made: Translation) -> None:
 def rewards(given: Any, made: Translation) -> None:
     """Flow-Factory's rewards: names with weights, and options that are left out."""
     entries = _entries(given)
-    combined({_reward_of(e): float(e.get("weight", 1.0)) for e in entries}, made)
+    known = [entry for entry in entries if _reward_of(entry) in options("reward")]
+    combined({_reward_of(e): float(e.get("weight", 1.0)) for e in known}, made)
+    for entry in entries:
+        if entry not in known:
+            made.drop("rewards", entry.get("reward_model"), "none here; reward=FILE.py:NAME")
+    if entries and not known:
+        made.type("reward=pickscore")
+        made.notes.append("none of its rewards is here: PickScore takes their place")
     for option, value in (pair for entry in entries for pair in entry.items()):
         if option not in ("name", "reward_model", "weight"):
             made.drop(f"rewards.{option}", value, "scoring.*, or options of the reward")
@@ -82,7 +102,8 @@ def rewards(given: Any, made: Translation) -> None:
 
 def eval_rewards(given: Any, made: Translation) -> None:
     """The names of Flow-Factory's rewards of evaluations."""
-    if names := [_reward_of(entry) for entry in _entries(given)]:
+    named = [_reward_of(entry) for entry in _entries(given)]
+    if names := [name for name in named if name in options("reward")]:
         made.type(f"eval_rewards.of=[{','.join(names)}]")
 
 
@@ -99,6 +120,51 @@ def reward_function(given: Any, made: Translation) -> None:
     weights = {given: 1.0} if isinstance(given, str) else dict(given or {})
     named = {our_option("reward", name): float(weight) for name, weight in weights.items()}
     combined({("geneval_flow_grpo" if n == "geneval" else n): w for n, w in named.items()}, made)
+
+
+def rewards_of_service(weights: Any, made: Translation) -> None:
+    """The rewards of UniRL's service, which are scored here."""
+    named = {our_option("reward", name): (name, float(w)) for name, w in weights.items()}
+    here = {ours: weight for ours, (_, weight) in named.items() if ours in options("reward")}
+    combined(here, made)
+    if "unifiedreward" in here:
+        url = made.left["reward.backend.config.base_url"]
+        made.type(f"reward.{'parts.unifiedreward.' if len(here) > 1 else ''}url={url}")
+        made.notes.append("reward=unifiedreward asks a server with OpenAI's interface, not UniRL's")
+    for ours, (name, weight) in named.items():
+        if ours not in here:
+            made.drop(f"reward_weights.{name}", weight, "none here; reward=FILE.py:NAME")
+
+
+def steps_of_scheduler(_: Any, made: Translation) -> None:
+    """UniRL's steps that have noise and are learned from; the others have none."""
+    total, own = made.given.get("sampling.num_inference_steps", 50), "sampling.scheduler."
+    size = made.take(f"{own}config.window_size", 4)
+    low, overlap = (made.take(f"{own}config.{key}", 0) for key in ("init_timestep", "overlap_size"))
+    part = made.take(f"{own}timestep_fraction", 1.0)
+    match made.take(f"{own}config.strategy", None):
+        case "progressive":
+            step = size - overlap
+            places = max(1, (total - low - size) // step + 1)
+            at_end = "roll_back" if made.take(f"{own}config.roll_back") else "clip"
+            made.type("window=progressive", f"window.at_end={at_end}", f"window.step={step}")
+            made.type(f"window.iterations={made.take(f'{own}config.iters_per_window', 25)}")
+            high = low + (places - 1) * step + size
+        case "random":
+            made.type("window=random_contiguous")
+            low, high = 0, total
+        case _:
+            ends = part if isinstance(part, list) else [0, part]
+            low, high = (int(total * end) for end in ends)
+            size = made.take(f"{own}num_sde_steps") or high - low
+            made.type("window=random_subset")
+    made.type(f"window.size={size}", f"window.low={low}", f"window.high={high}")
+
+
+def times_of_schedule(share: Any, made: Translation) -> None:
+    """The times of UniRL's NFT: each of the first steps, once."""
+    count = int(made.given.get("sampling.num_inference_steps", 50) * share)
+    made.type("times=discrete", f"times.count={count}", f"times.fraction={share}")
 
 
 def window_of_steps(steps: Any, made: Translation) -> None:
@@ -136,13 +202,36 @@ def times_of_strategy(strategy: Any, made: Translation) -> None:
     strategy = str(strategy).lower()
     if strategy == "none":
         return
+    if strategy.startswith("discrete") and share is not None:
+        steps = made.given.get("train.num_inference_steps", 10)
+        count = min(count or int(steps * share), steps - 1)  # theirs draws steps again
+        made.type("times.space=sigma", f"times.fraction={share}")
     made.type(f"times={strategy}", "times.shared=batch", f"times.count={count or 'null'}")
-    if strategy.startswith("discrete"):
-        if share is not None:
-            made.type("times.space=sigma", f"times.fraction={share}")
-    elif (shift := made.take("train.time_shift")) is not None:
+    if strategy == "logit_normal" and not is_former and share is not None:
+        made.type(f"times.low={1 - share:g}")
+    if not strategy.startswith("discrete") and (shift := made.take("train.time_shift")):
         toward = "noisy" if is_former else "clean"
         made.type(f"times.shift={float(shift)}", f"times.toward={toward}")
+
+
+def decays(_: Any, made: Translation) -> None:
+    """The decays of Flow-Factory's CRD: of DiffusionNFT by number, or START-VALUE-SLOPE-END."""
+    for theirs, ours in {"old_model_decay": "old", "sampling_model_decay": "ema"}.items():
+        given = str(made.take(f"train.{theirs}", ""))
+        if given in ("0", "1", "2"):
+            made.type(f"{ours}.schedule=nft_{given}")
+        elif given.count("-") == 3:
+            start, first, slope, last = (float(part) for part in given.split("-"))
+            made.type(f"{ours}.decay={last:g}")
+            if first and not start:  # as good as theirs: a whole number of steps
+                steps = round((last - first) / slope)
+                made.type(f"{ours}.schedule=linear", f"{ours}.initial={first:g}")
+                made.type(f"{ours}.warmup={steps}")
+            else:
+                made.type(f"{ours}.schedule=piecewise_linear", f"{ours}.ramp={slope:g}")
+                made.type(f"{ours}.flat={start:g}")
+        elif given:
+            made.drop(f"train.{theirs}", given, f"{ours}.schedule")
 
 
 def first_optimizer(groups: Any, made: Translation) -> None:
