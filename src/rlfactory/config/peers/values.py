@@ -173,7 +173,7 @@ CONVERSIONS: Mapping[str, Callable[[str, Config], str | list[Words]]] = {
     "each_fourth": lambda v, _: f"{-(-int(v) // 4)}",
     "of_all_processes": lambda v, config: f"{int(v) * config['processes']}",
     # rounded up
-    "for_all_processes": lambda v, config: f"{-(-int(v) // config['processes']) * config['processes']}",
+    "for_all_processes": lambda v, config: f"{int(v) + -int(v) % config['processes']}",
     "updates_of_prompts": lambda v, config: _updates(v, config["prompts_per_iteration"]),
     "updates_of_samples": lambda v, config: _updates(
         v, config["prompts_per_iteration"] * config.get("group_size", 1)
