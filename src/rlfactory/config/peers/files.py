@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from rlfactory.config.peers import computed
+from rlfactory.config.peers import computed, computed_texts
 from rlfactory.config.peers.importer import Translation
 from rlfactory.config.peers.shell_command import Options, PlainSafeLoader, of_shell
 from rlfactory.config.problems import PlanError, Problem
@@ -171,7 +171,7 @@ def trainer_of(content: Content) -> str | None:
     """The option of `algo` for a file of TRL, by its keys; None if it has none of them."""
     trainers = libraries()["TRL"]["trainers"]
     losses = content.get("loss_type")
-    if {*computed.PAIR_LOSSES} & {*([losses] if isinstance(losses, str) else losses or [])}:
+    if {*computed_texts.PAIR_LOSSES} & {*([losses] if isinstance(losses, str) else losses or [])}:
         return "dpo"
     return next((a for a, own in trainers.items() if {*own["marks"]} & content.keys()), None)
 
@@ -237,7 +237,7 @@ def translate(
     base = libraries()["TRL"]["trainers"].get(trainer, {}).get("defaults", {})
     given = {**base, **data.get("defaults", {}), **own, **given}
     known = {**given, "library": library, "processes": processes}
-    made = Translation(library, given, known, vars(computed))
+    made = Translation(library, given, known, vars(computed) | vars(computed_texts))
     made.type(*data.get("words", "").split(), *([f"algo={trainer}"] if trainer else []))
     for row in data["rows"]:
         made.apply(row)
