@@ -122,8 +122,8 @@ def rewards_of_service(weights: Any, made: Translation) -> None:
     named = {our_option("reward", name): (name, float(w)) for name, w in weights.items()}
     here = {ours: weight for ours, (_, weight) in named.items() if ours in options("reward")}
     combined(here, made)
-    if "unifiedreward" in here:
-        url = made.left["reward.backend.config.base_url"]
+    url = made.left.get("reward.backend.config.base_url")
+    if url and "unifiedreward" in here:
         made.type(f"reward.{'parts.unifiedreward.' if len(here) > 1 else ''}url={url}")
         made.notes.append("reward=unifiedreward asks a server with OpenAI's interface, not UniRL's")
     for ours, (name, weight) in named.items():
@@ -204,9 +204,29 @@ def times_of_strategy(strategy: Any, made: Translation) -> None:
     made.type(f"times={strategy}", "times.shared=batch", f"times.count={count or 'null'}")
     if strategy == "logit_normal" and not is_former and share is not None:
         made.type(f"times.low={1 - share:g}")
-    if not strategy.startswith("discrete") and (shift := made.take("train.time_shift")):
+    if (
+        not strategy.startswith("discrete")
+        and (
+            shift := made.take(
+                "train.time_shift", 1.0 if made.value("algo") == "diffusion_dpo" else None
+            )
+        )
+        is not None
+    ):
         toward = "noisy" if is_former else "clean"
         made.type(f"times.shift={float(shift)}", f"times.toward={toward}")
+
+
+def updates_of_accumulation(steps: Any, made: Translation) -> None:
+    """Flow-Factory's updates of so many micro-batches, of which each process has its share."""
+    made.take("train.gradient_step_per_epoch")  # is not read then
+    given = {key.removeprefix("train."): value for key, value in made.given.items()}
+    items = int(given.get("unique_sample_num_per_epoch", 8))
+    if made.value("algo") != "diffusion_dpo":  # which has a pair of each group
+        items *= int(given.get("group_size", 1))
+    of_process = -(-items // made.given["processes"])
+    batches = -(-of_process // int(given.get("per_device_batch_size", 1)))
+    made.set(updates_per_iteration=max(1, batches // steps))
 
 
 def decays(_: Any, made: Translation) -> None:

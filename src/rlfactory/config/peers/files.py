@@ -109,9 +109,16 @@ def of_hydra(text: str) -> Content:
     """
     text = _TARGET.sub(r"target: \1", text)
     while _VARIABLE.search(text):
-        text = _VARIABLE.sub(lambda m: m[2] or m[3] or os.environ.get(m[1], m[1]), text)
+        text = _VARIABLE.sub(_of_variable, text)
     content = yaml.load(text, PlainSafeLoader)
-    return _resolved(content, content)
+    resolved: Content = _resolved(content, content)
+    return resolved
+
+
+def _of_variable(found: re.Match[str]) -> str:
+    name, default, decoded = found.groups()
+    values: tuple[str | None, ...] = (default, decoded, os.environ.get(name or "", name))
+    return next(value for value in values if value is not None)
 
 
 def _resolved(node: Any, root: Content) -> Any:

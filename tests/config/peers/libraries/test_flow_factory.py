@@ -114,9 +114,13 @@ DECAYS = {"old_model_decay": "0-0.25-0.005-0.999", "sampling_model_decay": "75-0
          "algo=dgpo algo.beta=10 algo.clip_range=0.05 algo.reference=old old.decay=0.3"
          " old.ramp=0.001"),
         ({"trainer_type": "dpo", "beta": 100.0, "weighting_scheme": "logit_normal",
-          "num_train_timesteps": 1, "timestep_range": 0.99, "kl_beta": 0, "ema_kl_beta": None},
+          "num_train_timesteps": 1, "timestep_range": 0.99, "kl_beta": 0, "ema_kl_beta": None,
+          "gradient_accumulation_steps": 1, "gradient_step_per_epoch": 5},
          "algo=diffusion_dpo algo.beta=100.0 times=logit_normal times.stratified=false"
-         " times.count=1 times.low=0.01 times.shared=batch"),
+         " times.count=1 times.low=0.01 times.shared=batch times.shift=1.0 times.toward=clean"
+         " updates_per_iteration=1"),
+        # 48 x 16 samples on 8 processes in batches of 8
+        ({"gradient_accumulation_steps": 4}, "updates_per_iteration=3"),
         ({"unique_sample_num_per_epoch": 41}, "prompts_per_iteration=48 hardware.processes=8"),
     ],
 )  # fmt: skip

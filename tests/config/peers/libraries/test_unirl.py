@@ -69,7 +69,7 @@ logging:
 my_option: 3
 """
 COMMAND = """
-algo=grpo model=flux2_klein recipe=none regularizer=none precision=bf16 hardware=fsdp2
+algo=grpo model=flux2_klein recipe=none regularizer=none epochs=1 precision=bf16 hardware=fsdp2
 prompts_per_iteration=64 group_size=16 updates_per_iteration=2 iterations=10000 micro_batch=1
 seed=42 prompts=pick_a_pic reward=pickscore schedule=uniform advantage=group branches=16
 latent_storage=float16 dynamics=dance_sde window=random_subset logger=wandb max_grad_norm=1.0
@@ -187,8 +187,10 @@ WINDOW = {"strategy": "progressive", "window_size": 4, "overlap_size": 1, "roll_
          "algo=nft dynamics=ode times=discrete times.count=9 times.fraction=0.99"
          " old.schedule=piecewise_linear old.flat=0 old.ramp=0.001 old.decay=0.5"),
         ({"reward__backend": {"target": "RemoteRewardBackend", "config": {
-            "reward_weights": {"hpsv2": 0.2, "pickscore": 0.8, "mine": 1.0}}}},
-         "reward=combine reward.of=[hps,pickscore] reward.weights.pickscore=0.8"),
+            "reward_weights": {"hpsv2": 0.2, "unified_reward": 0.8, "mine": 1.0},
+            "base_url": "http://localhost:80"}}},
+         "reward=combine reward.of=[hps,unifiedreward] reward.weights.unifiedreward=0.8"
+         " reward.parts.unifiedreward.url=http://localhost:80"),
     ],
 )  # fmt: skip
 def test_small_cases(changes: dict[str, Any], words: str) -> None:
