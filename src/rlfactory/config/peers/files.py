@@ -117,8 +117,9 @@ def of_hydra(text: str) -> Content:
 
 def _of_variable(found: re.Match[str]) -> str:
     name, default, decoded = found.groups()
-    values: tuple[str | None, ...] = (default, decoded, os.environ.get(name or "", name))
-    return next(value for value in values if value is not None)
+    is_left = default is None and decoded is None
+    value: str = os.environ.get(name, name) if is_left else default or decoded or ""
+    return value
 
 
 def _resolved(node: Any, root: Content) -> Any:
@@ -167,7 +168,7 @@ def _of_command(options: Options, processes: int) -> Translation | None:
 def _chosen(key: str, kind: str) -> str:
     """The option of `algo` for a command of TRL or ms-swift; PlanError where it has none."""
     trainers = libraries()["TRL"]["trainers"]
-    known = {own["command"]: algo for algo, own in trainers.items()}
+    known: dict[str, str] = {own["command"]: algo for algo, own in trainers.items()}
     if kind.lower() not in known:
         message = f"is {kind.lower()}; known are {', '.join(known)}"
         raise PlanError([Problem(key, message, "rlfactory list")])
