@@ -178,6 +178,10 @@ WINDOW = {"strategy": "progressive", "window_size": 4, "overlap_size": 1, "roll_
         ({"bundle__target": "WAN22Bundle", "pipeline__shift": 5.0, "sampling__num_frames": 5},
          "model=wan22 model.frames=5 model.guidance_low=null schedule.shift=5.0"),
         ({"sampling__width": 256}, "model.size=[512,256]"),
+        # those of its pipelines, where the file has none
+        ({"pipeline__strategy": {}}, "dynamics=dance_sde dynamics.decode=sample dynamics.eta=0.7"),
+        ({"pipeline__strategy": {}, "bundle__target": "SD3Bundle"}, "dynamics=cps"),
+        ({"pipeline__strategy": {}, "bundle__target": "ZImageBundle"}, "dynamics=flow_sde"),
         ({"backend__lora_cfg": {}}, "model.finetune=full"),
         ({"algorithm": {"target": "FlowDPPO", "add_kl_coefficient": False}},
          "algo=flow_dppo algo.kl_threshold=1e-05 algo.divergence=mean_shift"),
