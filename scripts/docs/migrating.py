@@ -13,6 +13,7 @@ from rlfactory.config.peers.names import Name, rows_of
 PEERS: Mapping[str, tuple[str, ...]] = {
     "trl": ("TRL", "TRL DDPO", "HF Trainer"),
     "flow_factory": ("Flow-Factory",),
+    "unirl": ("UniRL",),
     "flow_grpo": ("flow_grpo",),
     "ddpo_pytorch": ("ddpo-pytorch",),
     "drlx": ("DRLX",),
@@ -28,6 +29,7 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
         *("peer/flow_factory_nft", "peer/flow_factory_nft_qwen_image"),
         *("peer/flow_factory_nft_flux", "peer/flow_factory_awm", "peer/flow_factory_awm_flux"),
     ),
+    "unirl": ("peer/unirl_grpo_flux2_klein", "peer/flow_dppo"),
     "flow_grpo": (
         "peer/flow_grpo",
         "peer/flow_grpo_fast",
@@ -56,6 +58,20 @@ MORE: Mapping[str, tuple[Name, ...]] = {
         Name("ema_decay_schedule", (), "ema.schedule old.schedule"),
         Name("latent_storage_dtype", (), "latent_storage"),
         Name("rewards", (), "reward.of reward.weights", "with reward=combine; one alone: reward"),
+    ),
+    "unirl": (
+        Name("timestep_fraction", (), "window.low window.high", "shares of the steps"),
+        Name("WindowScheduler", (), "window=progressive, window=random_contiguous"),
+        Name("strategy", (), "dynamics", "FlowSDEStrategy, DanceSDEStrategy, CPSSDEStrategy"),
+        Name("eta", (), "dynamics.noise_level dynamics.eta", "by the dynamics"),
+        Name("shift", (), "schedule.shift"),
+        Name("trajectory_precision", (), "latent_storage"),
+        Name("adv_use_global_std", (), "advantage=global advantage=group"),
+        Name("old_logp_source", (), "algo.old_log_probs"),
+        Name("training_timestep_fraction", (), "times.fraction", "with times=discrete"),
+        Name("ema_lora_cfg", (), "old.schedule old.ramp old.decay"),
+        Name("loss_agg_mode", (), "algo.aggregation"),
+        Name("drpo_epsilon", (), "algo.clip_range", "with algo=drpo"),
     ),
     "flow_grpo": (
         Name("pretrained.model", (), "model model.path"),

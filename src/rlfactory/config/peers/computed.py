@@ -1,4 +1,4 @@
-"""What is computed of several options of another library: sizes, lengths, windows, rewards.
+"""What is computed of several options of a library for images: sizes, windows, times, rewards.
 
 Functions take the value of a row's key and the translation that is being made.
 """
@@ -7,13 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlfactory.config.composites import is_function
-from rlfactory.config.named_models import is_hub_id, kind_of_id
+from rlfactory.config.named_models import kind_of_id
 from rlfactory.config.options import options
 from rlfactory.config.peers.importer import Translation
 from rlfactory.config.peers.names import our_option
 from rlfactory.config.problems import PlanError, Problem
-from rlfactory.config.words import typed_value
 
 MOVED = {"runwayml/stable-diffusion-v1-5": "stable-diffusion-v1-5/stable-diffusion-v1-5"}
 """Models that have another hub id by now."""
@@ -26,9 +24,8 @@ AVERAGES = {
     "ramp_rate": "ramp",
 }
 """Flow-Factory's keys of the averaged weights, and ours below `ema` and `old`."""
-PAIR_LOSSES = ("sigmoid", "ipo", "hinge", "robust")
-BATCH = 8
-"""TRL's default of `per_device_train_batch_size`."""
+PROMPTS = {"pickscore": "pick_a_pic", "ocr": "signs", "geneval": "geneval", "geneval2": "geneval2"}
+"""Flow-Factory's and UniRL's folders of prompts, and our options."""
 
 
 def model_of_name(path: Any, made: Translation) -> None:
@@ -50,16 +47,27 @@ def data_sets(sources: Any, made: Translation) -> None:
 
 def prompts_of_folder(place: Any, made: Translation, folder: Path = Path()) -> None:
     """A folder of prompts `train.txt` or `train.jsonl`, by its name or its files."""
-    name = str(place).rstrip("/").rpartition("/")[2].lower()
-    known = {"pickscore": "pick_a_pic", "ocr": "signs"}
-    known |= {"geneval": "geneval", "geneval2": "geneval2"}
-    if name in known:
-        made.type(f"prompts={known[name]}")
+    if option := PROMPTS.get(str(place).rstrip("/").rpartition("/")[2].lower()):
+        made.type(f"prompts={option}")
         return
     kind = "txt" if (folder / place / "train.txt").is_file() else "jsonl"
     made.type("prompts=file", f"prompts.path={place}/train.{kind}")
     if (folder / place / f"test.{kind}").is_file():
         made.type(f"prompts.eval_path={place}/test.{kind}")
+
+
+def prompts_of_file(file: Any, made: Translation) -> None:
+    """A file of prompts, by the name of its folder or by itself, and one to evaluate on."""
+    evaluated = made.take("data_source.args.run.eval_data_path")
+    if option := PROMPTS.get(Path(file).parent.name):
+        made.type(f"prompts={option}")
+        return
+    if not Path(file).suffix:
+        made.notes.append(f"{file} is a variable that is not set: prompts.path is its file")
+        file = evaluated = f"{file}.jsonl"
+    made.type("prompts=file", f"prompts.path={file}")
+    if evaluated not in (None, file):
+        made.type(f"prompts.eval_path={evaluated}")
 
 
 def combined(weights: Mapping[str, float], made: Translation) -> None:
@@ -74,7 +82,14 @@ def combined(weights: Mapping[str, float], made: Translation) -> None:
 def rewards(given: Any, made: Translation) -> None:
     """Flow-Factory's rewards: names with weights, and options that are left out."""
     entries = _entries(given)
-    combined({_reward_of(e): float(e.get("weight", 1.0)) for e in entries}, made)
+    known = [entry for entry in entries if _reward_of(entry) in options("reward")]
+    combined({_reward_of(e): float(e.get("weight", 1.0)) for e in known}, made)
+    for entry in entries:
+        if entry not in known:
+            made.drop("rewards", entry.get("reward_model"), "none here; reward=FILE.py:NAME")
+    if entries and not known:
+        made.type("reward=pickscore")
+        made.notes.append("none of its rewards is here: PickScore takes their place")
     for option, value in (pair for entry in entries for pair in entry.items()):
         if option not in ("name", "reward_model", "weight"):
             made.drop(f"rewards.{option}", value, "scoring.*, or options of the reward")
@@ -82,7 +97,8 @@ def rewards(given: Any, made: Translation) -> None:
 
 def eval_rewards(given: Any, made: Translation) -> None:
     """The names of Flow-Factory's rewards of evaluations."""
-    if names := [_reward_of(entry) for entry in _entries(given)]:
+    named = [_reward_of(entry) for entry in _entries(given)]
+    if names := [name for name in named if name in options("reward")]:
         made.type(f"eval_rewards.of=[{','.join(names)}]")
 
 
@@ -99,6 +115,51 @@ def reward_function(given: Any, made: Translation) -> None:
     weights = {given: 1.0} if isinstance(given, str) else dict(given or {})
     named = {our_option("reward", name): float(weight) for name, weight in weights.items()}
     combined({("geneval_flow_grpo" if n == "geneval" else n): w for n, w in named.items()}, made)
+
+
+def rewards_of_service(weights: Any, made: Translation) -> None:
+    """The rewards of UniRL's service, which are scored here."""
+    named = {our_option("reward", name): (name, float(w)) for name, w in weights.items()}
+    here = {ours: weight for ours, (_, weight) in named.items() if ours in options("reward")}
+    combined(here, made)
+    url = made.left.get("reward.backend.config.base_url")
+    if url and "unifiedreward" in here:
+        made.type(f"reward.{'parts.unifiedreward.' if len(here) > 1 else ''}url={url}")
+        made.notes.append("reward=unifiedreward asks a server with OpenAI's interface, not UniRL's")
+    for ours, (name, weight) in named.items():
+        if ours not in here:
+            made.drop(f"reward_weights.{name}", weight, "none here; reward=FILE.py:NAME")
+
+
+def steps_of_scheduler(_: Any, made: Translation) -> None:
+    """UniRL's steps that have noise and are learned from; the others have none."""
+    total, own = made.given.get("sampling.num_inference_steps", 50), "sampling.scheduler."
+    size = made.take(f"{own}config.window_size", 4)
+    low, overlap = (made.take(f"{own}config.{key}", 0) for key in ("init_timestep", "overlap_size"))
+    part = made.take(f"{own}timestep_fraction", 1.0)
+    match made.take(f"{own}config.strategy", None):
+        case "progressive":
+            step = size - overlap
+            places = max(1, (total - low - size) // step + 1)
+            at_end = "roll_back" if made.take(f"{own}config.roll_back") else "clip"
+            made.type("window=progressive", f"window.at_end={at_end}", f"window.step={step}")
+            made.type(f"window.iterations={made.take(f'{own}config.iters_per_window', 25)}")
+            high = low + (places - 1) * step + size
+        case "random":
+            made.type("window=random_contiguous")
+            low, high = 0, total
+        case _:
+            ends = part if isinstance(part, list) else [0, part]
+            low, high = (int(total * end) for end in ends)
+            size = made.take(f"{own}num_sde_steps") or high - low
+            made.type("window=random_subset")
+    made.type(f"window.size={size}", f"window.low={low}", f"window.high={high}")
+
+
+def times_of_schedule(share: Any, made: Translation) -> None:
+    """The times of UniRL's NFT: each of the first steps, once."""
+    count = int(made.given.get("sampling.num_inference_steps", 50) * share)
+    made.type("times=discrete", f"times.count={count}", f"times.fraction={share}")
 
 
 def window_of_steps(steps: Any, made: Translation) -> None:
@@ -136,13 +197,56 @@ def times_of_strategy(strategy: Any, made: Translation) -> None:
     strategy = str(strategy).lower()
     if strategy == "none":
         return
+    if strategy.startswith("discrete") and share is not None:
+        steps = made.given.get("train.num_inference_steps", 10)
+        count = min(count or int(steps * share), steps - 1)  # theirs draws steps again
+        made.type("times.space=sigma", f"times.fraction={share}")
     made.type(f"times={strategy}", "times.shared=batch", f"times.count={count or 'null'}")
-    if strategy.startswith("discrete"):
-        if share is not None:
-            made.type("times.space=sigma", f"times.fraction={share}")
-    elif (shift := made.take("train.time_shift")) is not None:
+    if strategy == "logit_normal" and not is_former and share is not None:
+        made.type(f"times.low={1 - share:g}")
+    if (
+        not strategy.startswith("discrete")
+        and (
+            shift := made.take(
+                "train.time_shift", 1.0 if made.value("algo") == "diffusion_dpo" else None
+            )
+        )
+        is not None
+    ):
         toward = "noisy" if is_former else "clean"
         made.type(f"times.shift={float(shift)}", f"times.toward={toward}")
+
+
+def updates_of_accumulation(steps: Any, made: Translation) -> None:
+    """Flow-Factory's updates of so many micro-batches, of which each process has its share."""
+    made.take("train.gradient_step_per_epoch")  # is not read then
+    given = {key.removeprefix("train."): value for key, value in made.given.items()}
+    items = int(given.get("unique_sample_num_per_epoch", 8))
+    if made.value("algo") != "diffusion_dpo":  # which has a pair of each group
+        items *= int(given.get("group_size", 1))
+    of_process = -(-items // made.given["processes"])
+    batches = -(-of_process // int(given.get("per_device_batch_size", 1)))
+    made.set(updates_per_iteration=max(1, batches // steps))
+
+
+def decays(_: Any, made: Translation) -> None:
+    """The decays of Flow-Factory's CRD: of DiffusionNFT by number, or START-VALUE-SLOPE-END."""
+    for theirs, ours in {"old_model_decay": "old", "sampling_model_decay": "ema"}.items():
+        given = str(made.take(f"train.{theirs}", ""))
+        if given in ("0", "1", "2"):
+            made.type(f"{ours}.schedule=nft_{given}")
+        elif given.count("-") == 3:
+            start, first, slope, last = (float(part) for part in given.split("-"))
+            made.type(f"{ours}.decay={last:g}")
+            if first and not start:  # as good as theirs: a whole number of steps
+                steps = round((last - first) / slope)
+                made.type(f"{ours}.schedule=linear", f"{ours}.initial={first:g}")
+                made.type(f"{ours}.warmup={steps}")
+            else:
+                made.type(f"{ours}.schedule=piecewise_linear", f"{ours}.ramp={slope:g}")
+                made.type(f"{ours}.flat={start:g}")
+        elif given:
+            made.drop(f"train.{theirs}", given, f"{ours}.schedule")
 
 
 def first_optimizer(groups: Any, made: Translation) -> None:
@@ -173,7 +277,7 @@ def sizes_by_gpu(_: Any, made: Translation) -> None:
     train = made.take("train.batch_size", per_gpu)
     step = train * max(1, made.take("train.gradient_accumulation_steps", 1))  # 1 // 2 with one GPU
     updates = max(1, per_gpu * batches // step)
-    _set_sizes(made, group, samples, updates)
+    set_sizes(made, group, samples, updates)
     if samples % group:
         made.notes.append(f"{samples} samples an iteration are no whole groups of {group}")
     made.notes.append(
@@ -182,126 +286,7 @@ def sizes_by_gpu(_: Any, made: Translation) -> None:
     )
 
 
-def _set_sizes(made: Translation, group: int, samples: int, updates: int) -> None:
+def set_sizes(made: Translation, group: int, samples: int, updates: int) -> None:
+    """The sizes of an iteration of `samples` in groups."""
     prompts = max(1, samples // group)
     made.set(group_size=group, prompts_per_iteration=prompts, updates_per_iteration=updates)
-
-
-def _step(made: Translation) -> tuple[int, int]:
-    """TRL's samples of an optimizer step, and those of one forward pass of one process."""
-    per_device = made.take("per_device_train_batch_size", BATCH)
-    accumulated = made.take("gradient_accumulation_steps", 1)
-    return per_device * made.given["processes"] * accumulated, per_device
-
-
-def grouped_sizes(_: Any, made: Translation) -> None:
-    """Sizes of TRL's GRPO and RLOO: completions of a generation batch, in groups."""
-    step, per_device = _step(made)
-    of_processes = per_device * made.given["processes"]
-    per_generation = made.take("steps_per_generation") or step // of_processes
-    samples = made.take("generation_batch_size") or of_processes * per_generation
-    rloo, grpo = made.take("rloo_k"), made.take("num_generations")
-    group = rloo or grpo
-    _set_sizes(made, group, samples, max(1, samples // step))
-    made.set(micro_batch=per_device, epochs=made.take("num_iterations", 1))
-    made.notes.append(f"{samples} completions an iteration, {step} an optimizer step")
-
-
-def ppo_sizes(_: Any, made: Translation) -> None:
-    """Sizes of TRL's PPO: a batch of prompts with one response each."""
-    samples, per_device = _step(made)
-    updates = made.take("num_mini_batches", 1)
-    made.set(prompts_per_iteration=samples * updates, updates_per_iteration=updates)
-    made.set(micro_batch=per_device, epochs=made.take("num_ppo_epochs"))
-    if (episodes := made.take("total_episodes")) is not None:
-        made.set(iterations=max(1, round(episodes / (samples * updates))))
-
-
-def supervised_sizes(_: Any, made: Translation) -> None:
-    """An optimizer step on rows of the data, which is an iteration."""
-    rows, per_device = _step(made)
-    are_pairs = made.value("algo") == "dpo"
-    made.set(prompts_per_iteration=rows, updates_per_iteration=1)
-    made.set(micro_batch=(1 + are_pairs) * per_device)
-    kind = "pairs" if are_pairs else "rows"
-    made.notes.append(f"{rows} {kind} an iteration, which is one optimizer step")
-
-
-def iterations_of_steps(_: Any, made: Translation) -> None:
-    """The iterations of TRL's optimizer steps or passes over the data."""
-    steps, passes = made.take("max_steps", -1), made.take("num_train_epochs")
-    if steps > 0:
-        sizes = made.sizes()
-        per_iteration = sizes["updates_per_iteration"] * sizes["epochs"]
-        made.set(iterations=max(1, round(steps / per_iteration)))
-    elif "iterations" not in made.words:
-        reason = "iterations=PASSES x PROMPTS / prompts_per_iteration, and a warm-up in iterations"
-        made.drop("num_train_epochs", 3 if passes is None else passes, reason)
-
-
-def warm_up(_: Any, made: Translation) -> None:
-    """TRL's warm-up, in steps that count before a share; a share itself in newer releases."""
-    steps = made.left.get("warmup_steps") or 0
-    if 0 < steps < 1:
-        made.left["warmup_ratio"] = made.take("warmup_steps")
-    elif steps:
-        made.take("warmup_ratio")
-
-
-def loss_of_pairs(given: Any, made: Translation) -> None:
-    """TRL's losses of DPO: one of pairs, and a supervised one beside it."""
-    losses = [given] if isinstance(given, str) else list(given)
-    given_weights = made.take("loss_weights") or [1.0] * len(losses)
-    weights = dict(zip(losses, given_weights, strict=True))
-    main = [name for name in losses if name in PAIR_LOSSES]
-    if len(main) != 1 or weights[main[0]] != 1 or {*losses} - {*main, "sft"}:
-        made.drop("loss_type", given, f"algo.loss_type is one of {', '.join(PAIR_LOSSES)}")
-    else:
-        made.type(f"algo.loss_type={main[0]}")
-    if "sft" in weights:
-        made.type(f"algo.sft_weight={weights['sft']}")
-
-
-def critic(_: Any, made: Translation) -> None:
-    """A value model from the reward model; without one a linear layer that trains the network."""
-    scorer = str(made.left.get("reward_model_path"))
-    if scorer not in options("reward") and is_hub_id(scorer):
-        made.type(f"model.value_path={scorer}", "algo.score_placement=after_end")
-        made.type("reward.with_end=true")
-    else:
-        made.type("model.value_head=linear", "model.value_detach=false")
-    made.type(f"model.value_lr={typed_value(made.left.get('learning_rate'))}")
-
-
-def rewards_of_texts(given: Any, made: Translation) -> None:
-    """TRL's rewards by name or import path, with weights in their order, or one reward model."""
-    names = [str(name) for name in (given if isinstance(given, list) else [given])]
-    weights, found = made.take("reward_weights"), [_text_reward(name) for name in names]
-    if found == [""] and is_hub_id(names[0]):
-        made.type("reward=reward_model", f"reward.path={names[0]}")
-        return
-    left = [name for name, ours in zip(names, found, strict=True) if not ours]
-    typed = [ours for ours in found if ours]
-    if len(typed) > 1 or (typed and weights and not left):
-        made.type(f"reward=[{','.join(typed)}]")
-    elif typed:
-        made.type(f"reward={typed[0]}")
-    if weights and typed and not left:
-        made.type(f"reward.weights=[{','.join(f'{weight:g}' for weight in weights)}]")
-    elif weights:
-        reason = "reward.weights=[...], in the order of reward=[...]"
-        made.drop("reward_weights", weights, reason)
-    if left:
-        reason = "of your own: reward=FILE.py:NAME; several: reward=[FILE.py:NAME,length]"
-        made.drop("reward_funcs", left, reason)
-    if not typed:
-        made.notes.append("no reward is translated: the model's default one is trained on")
-
-
-def _text_reward(name: str) -> str:
-    """What to type for a reward: an option, or a function by its import path; empty for others."""
-    if (option := our_option("reward", name)) in options("reward"):
-        return option
-    if is_function(name):
-        return name
-    return ":".join(name.rsplit(".", 1)) if "." in name and "/" not in name else ""

@@ -7,6 +7,7 @@ reasons from that of another library (`like`). importer.py says what a row may h
 """
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -15,14 +16,17 @@ from typing import Any
 
 import yaml
 
-from rlfactory.config.peers import computed
+from rlfactory.config.peers import computed, computed_texts
 from rlfactory.config.peers.importer import Translation
 from rlfactory.config.peers.shell_command import Options, PlainSafeLoader, of_shell
 from rlfactory.config.problems import PlanError, Problem
-from rlfactory.utils.dotted_keys import leaves
+from rlfactory.utils.dotted_keys import leaves, value_at
 from rlfactory.utils.text import plural
 
 Content = Mapping[str, Any]
+_TARGET = re.compile(r"_target_: (?:\w+\.)*?(\w+)(?:\.from_\w+)?(?!\S)")
+_VARIABLE = re.compile(r"\$\{oc\.(?:env:(\w+)(?:,([^{}]*))?|decode:([^{}]*))\}")
+_REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 
 
 def kinds() -> str:
@@ -75,6 +79,8 @@ def _is_python(path: str, function: str) -> str:
 def _translated(file: Path, processes: int) -> Translation | None:
     text = file.read_text(encoding="utf-8")
     is_shell = file.suffix in (".sh", ".bash") or text.startswith("#!")
+    if "_target_: unirl." in text:
+        return translate("UniRL", of_hydra(text))
     if not is_shell:
         content = json.loads(text) if file.suffix == ".json" else yaml.load(text, PlainSafeLoader)
         if isinstance(content, dict):
@@ -85,7 +91,7 @@ def _translated(file: Path, processes: int) -> Translation | None:
 def _of_keys(content: Content, processes: int) -> Translation | None:
     """A YAML or JSON file's translation, by its keys."""
     if "trainer_type" in (content.get("train") or {}) and "model" in content:
-        return translate("Flow-Factory", content)
+        return translate("Flow-Factory", content, int(content.get("num_processes") or 1))
     if "actor_rollout_ref" in content:
         return translate("verl", content, processes)
     if "rlhf_type" in content or {"tuner_type", "train_type"} & {*content}:
@@ -95,6 +101,32 @@ def _of_keys(content: Content, processes: int) -> Translation | None:
     if {"sample", "train"} <= {*content}:
         return of_config_dict(content, processes)
     return of_trl(content, processes) if trainer_of(content) else None
+
+
+def of_hydra(text: str) -> Content:
+    """Options of a file with `_target_`s: the class under `target`, references resolved, variables
+    by their defaults, by their values where they have none, else by their names.
+    """
+    text = _TARGET.sub(r"target: \1", text)
+    while _VARIABLE.search(text):
+        text = _VARIABLE.sub(_of_variable, text)
+    content = yaml.load(text, PlainSafeLoader)
+    resolved: Content = _resolved(content, content)
+    return resolved
+
+
+def _of_variable(found: re.Match[str]) -> str:
+    name, default, decoded = found.groups()
+    is_left = default is None and decoded is None
+    value: str = os.environ.get(name, name) if is_left else default or decoded or ""
+    return value
+
+
+def _resolved(node: Any, root: Content) -> Any:
+    if isinstance(node, dict):
+        return {key: _resolved(value, root) for key, value in node.items()}
+    found = _REFERENCE.fullmatch(node) if isinstance(node, str) else None
+    return _resolved(value_at(root, found[1]), root) if found else node
 
 
 def of_config_dict(content: Content, processes: int) -> Translation:
@@ -147,7 +179,7 @@ def trainer_of(content: Content) -> str | None:
     """The option of `algo` for a file of TRL, by its keys; None if it has none of them."""
     trainers = libraries()["TRL"]["trainers"]
     losses = content.get("loss_type")
-    if {*computed.PAIR_LOSSES} & {*([losses] if isinstance(losses, str) else losses or [])}:
+    if {*computed_texts.PAIR_LOSSES} & {*([losses] if isinstance(losses, str) else losses or [])}:
         return "dpo"
     return next((a for a, own in trainers.items() if {*own["marks"]} & content.keys()), None)
 
@@ -213,7 +245,7 @@ def translate(
     base = libraries()["TRL"]["trainers"].get(trainer, {}).get("defaults", {})
     given = {**base, **data.get("defaults", {}), **own, **given}
     known = {**given, "library": library, "processes": processes}
-    made = Translation(library, given, known, vars(computed))
+    made = Translation(library, given, known, vars(computed) | vars(computed_texts))
     made.type(*data.get("words", "").split(), *([f"algo={trainer}"] if trainer else []))
     for row in data["rows"]:
         made.apply(row)

@@ -11,7 +11,7 @@ A row may have:
 - other: the reason by which values that are no choice are dropped
 - type, untype: words, or the key with whose keys words are taken back; `{KEY}` is a value
 - note, drop, refuse: what is told of the key; `refuse: true` allows the choices alone
-- call: a function of computed.py
+- call: a function of computed.py or computed_texts.py
 """
 
 import re
@@ -43,7 +43,7 @@ class Translation:
         peer: the library that the file is for.
         left: its options that are not yet understood.
         given: all of them, with the library and the number of processes.
-        calls: functions of `computed.py`, by name.
+        calls: functions of `computed.py` and `computed_texts.py`, by name.
         words: what to type, by key.
         notes: what differs though it was translated.
         dropped: keys without a counterpart, with their values and the reason.

@@ -85,12 +85,80 @@ def test_steps_that_are_no_range_are_noted() -> None:
     assert any("sde_steps" in note for note in translate("Flow-Factory", content).notes)
 
 
-@pytest.mark.parametrize(("key", "value"), [("trainer_type", "dpo"), ("model_type", "wan21")])
+@pytest.mark.parametrize(("key", "value"), [("trainer_type", "sft"), ("model_type", "wan2_v2v")])
 def test_what_is_not_trained_here_is_refused(key: str, value: str) -> None:
     content = changed()
     content["train" if key == "trainer_type" else "model"][key] = value
     with pytest.raises(PlanError, match=f"is {value}; known are"):
         translate("Flow-Factory", content)
+
+
+DECAYS = {"old_model_decay": "0-0.25-0.005-0.999", "sampling_model_decay": "75-0.0-0.0075-0.999"}
+
+
+@pytest.mark.parametrize(
+    ("train", "words"),
+    [
+        ({"trainer_type": "crd", "crd_beta": 2.0, "kl_beta": 0.1, "kl_cfg": 4.5,
+          "weight_temp": -1.0,
+          "num_train_timesteps": 20, "time_sampling_strategy": "discrete", "timestep_range": 0.99,
+          "num_inference_steps": 10} | DECAYS,
+         "algo=crd algo.beta=2.0 algo.least=0.001 algo.shared_noise=false times.count=9"
+         " old.schedule=linear old.initial=0.25 old.decay=0.999 old.warmup=150"
+         " ema.schedule=piecewise_linear ema.flat=75 ema.ramp=0.0075 ema.decay=0.999"
+         " evaluation.weights=policy advantage.clip=null"),
+        ({"trainer_type": "crd", "old_model_decay": 1, "sampling_model_decay": 2},
+         "old.schedule=nft_1 ema.schedule=nft_2"),
+        ({"trainer_type": "dgpo", "dpo_beta": 10, "clip_range": 0.05, "ema_ref_max_decay": 0.3,
+          "ema_ref_ramp_rate": 0.001, "use_ema_ref": True, "switch_ema_ref": 200},
+         "algo=dgpo algo.beta=10 algo.clip_range=0.05 algo.reference=old old.decay=0.3"
+         " old.ramp=0.001"),
+        ({"trainer_type": "dpo", "beta": 100.0, "weighting_scheme": "logit_normal",
+          "num_train_timesteps": 1, "timestep_range": 0.99, "kl_beta": 0, "ema_kl_beta": None,
+          "gradient_accumulation_steps": 1, "gradient_step_per_epoch": 5},
+         "algo=diffusion_dpo algo.beta=100.0 times=logit_normal times.stratified=false"
+         " times.count=1 times.low=0.01 times.shared=batch times.shift=1.0 times.toward=clean"
+         " updates_per_iteration=1"),
+        # 48 x 16 samples on 8 processes in batches of 8
+        ({"gradient_accumulation_steps": 4}, "updates_per_iteration=3"),
+        ({"unique_sample_num_per_epoch": 41}, "prompts_per_iteration=48 hardware.processes=8"),
+    ],
+)  # fmt: skip
+def test_other_trainers(train: dict[str, Any], words: str) -> None:
+    command = translate("Flow-Factory", changed(**train), 8).command()
+    assert {*words.split()} <= {*command}
+    plan_composed(compose(command))
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ({"model_type": "wan2_t2v", "model_name_or_path": "Wan-AI/Wan2.2-T2V-A14B-Diffusers",
+          "target_components": "transformer"},
+         "model=wan22 model.trained=high model.guidance_low=3.0"),
+        ({"model_type": "wan2_i2v", "model_name_or_path": "Wan-AI/Wan2.2-I2V-A14B-Diffusers",
+          "target_components": ["transformer", "transformer_2"]}, "model=wan_i2v"),
+        ({"model_type": "wan2_t2v", "model_name_or_path": "Wan-AI/Wan2.1-T2V-1.3B-Diffusers"},
+         "model=wan"),
+        ({"model_type": "qwen-image-edit-plus", "model_name_or_path": "Qwen/Qwen-Image-Edit-2509"},
+         "model=qwen_image_edit"),
+    ],
+)  # fmt: skip
+def test_models_of_two_networks_and_of_pictures(model: dict[str, Any], words: str) -> None:
+    content = changed(guidance_scale_2=3.0)
+    content["model"] |= model
+    made = translate("Flow-Factory", content)
+    assert {*words.split()} <= {*made.command()}
+    assert "model.trained=both" not in made.command()
+
+
+def test_rewards_that_are_none_here_are_listed() -> None:
+    content = changed()
+    content["rewards"] = [{"name": "a", "reward_model": "rational_rewards_t2i"}]
+    made = translate("Flow-Factory", content)
+    assert made.dropped["rewards"][0] == "rational_rewards_t2i"
+    assert "reward=pickscore" in made.command()
+    assert any("PickScore takes their place" in note for note in made.notes)
 
 
 TRAIN = """
