@@ -66,7 +66,7 @@ def test_a_process_that_outlives_its_sweep_is_waited_for(
 ) -> None:
     whole = stand_in.read_text()
     stand_in.write_text(whole.replace("os._exit(128 + number)", "return"))
-    first = drive("rows=v-grpo-one", "seed=0", pace=0.5)
+    first = drive("rows=v-grpo-one", "seed=0", pace=1.5)  # longer than a command needs to begin
     wait_for(lambda: (tmp_path / FOLDER / "v-grpo-one-s0" / "metrics.jsonl").exists())
     first.kill()
     first.communicate()
