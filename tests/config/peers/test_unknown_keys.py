@@ -37,7 +37,6 @@ def explained(key: str, value: str | None = "3") -> Problem:
         ("adapter_name_or_path", "run", ("begin_from=run",)),
         ("model.peft_model", "run", ("begin_from=run",)),
         ("model.learning_rate", "1e-4", ("optimizer.lr=1e-4",)),
-        ("algo.weight_decay", "0.1", ("optimizer.weight_decay=0.1",)),
         ("log_prob_of", "full", ("dynamics=cps", "dynamics.log_prob_of=full")),
     ],
 )

@@ -39,7 +39,8 @@ from rlfactory.config.peers import values
     ],
 )
 def test_models_have_the_option_of_their_kind(path: str, option: str) -> None:
-    assert values.model(path, {}) == [(f"model={option}", f"model.path={path}")]
+    alone = f"model.path={path}"
+    assert values.model(path, {}) == [(f"model={option}", alone), (alone,)]
 
 
 def test_folders_are_read(gpt2_folder: Path, tmp_path: Path) -> None:
