@@ -88,8 +88,8 @@ def rewards(given: Any, made: Translation) -> None:
         if entry not in known:
             made.drop("rewards", entry.get("reward_model"), "none here; reward=FILE.py:NAME")
     if entries and not known:
-        made.type("reward=pickscore")
-        made.notes.append("none of its rewards is here: PickScore takes their place")
+        made.type("reward=FILE.py:NAME")
+        made.notes.append("none of its rewards is here: reward=FILE.py:NAME is for one of your own")
     for option, value in (pair for entry in entries for pair in entry.items()):
         if option not in ("name", "reward_model", "weight"):
             made.drop(f"rewards.{option}", value, "scoring.*, or options of the reward")

@@ -157,8 +157,7 @@ def test_rewards_that_are_none_here_are_listed() -> None:
     content["rewards"] = [{"name": "a", "reward_model": "rational_rewards_t2i"}]
     made = translate("Flow-Factory", content)
     assert made.dropped["rewards"][0] == "rational_rewards_t2i"
-    assert "reward=pickscore" in made.command()
-    assert any("PickScore takes their place" in note for note in made.notes)
+    assert "reward=FILE.py:NAME" in made.command()
 
 
 TRAIN = """
