@@ -71,9 +71,9 @@ def prompts_of_file(file: Any, made: Translation) -> None:
 
 
 def combined(weights: Mapping[str, float], made: Translation) -> None:
-    """Rewards with weights."""
+    """Rewards with weights; one of the user's own in the place of none."""
     if len(weights) < 2:
-        made.type(*(f"reward={name}" for name in weights))
+        made.type(f"reward={next(iter(weights), 'FILE.py:NAME')}")
         return
     made.type("reward=combine", f"reward.of=[{','.join(weights)}]")
     made.type(*(f"reward.weights.{n}={w:g}" for n, w in weights.items() if w != 1))
@@ -83,13 +83,11 @@ def rewards(given: Any, made: Translation) -> None:
     """Flow-Factory's rewards: names with weights, and options that are left out."""
     entries = _entries(given)
     known = [entry for entry in entries if _reward_of(entry) in options("reward")]
-    combined({_reward_of(e): float(e.get("weight", 1.0)) for e in known}, made)
+    if entries:
+        combined({_reward_of(e): float(e.get("weight", 1.0)) for e in known}, made)
     for entry in entries:
         if entry not in known:
             made.drop("rewards", entry.get("reward_model"), "none here; reward=FILE.py:NAME")
-    if entries and not known:
-        made.type("reward=FILE.py:NAME")
-        made.notes.append("none of its rewards is here: reward=FILE.py:NAME is for one of your own")
     for option, value in (pair for entry in entries for pair in entry.items()):
         if option not in ("name", "reward_model", "weight"):
             made.drop(f"rewards.{option}", value, "scoring.*, or options of the reward")
@@ -114,7 +112,10 @@ def reward_function(given: Any, made: Translation) -> None:
     """The reward of flow_grpo and ddpo-pytorch: a name, or names with weights."""
     weights = {given: 1.0} if isinstance(given, str) else dict(given or {})
     named = {our_option("reward", name): float(weight) for name, weight in weights.items()}
-    combined({("geneval_flow_grpo" if n == "geneval" else n): w for n, w in named.items()}, made)
+    if named:
+        combined(
+            {("geneval_flow_grpo" if n == "geneval" else n): w for n, w in named.items()}, made
+        )
 
 
 def rewards_of_service(weights: Any, made: Translation) -> None:
