@@ -74,7 +74,7 @@ def test_an_import_path_is_checked_like_ours(here: Command, sparkles: Path) -> N
     assert "Did you mean reward.mood?" in shown
     missing = here("check", "reward._target_=nowhere.X", "trust=[nowhere]")
     assert "there is no package 'nowhere'" in missing.stderr
-    assert "current folder" in missing.stderr
+    assert "in the folder that has it" in missing.stderr
 
 
 @pytest.mark.slow
