@@ -9,7 +9,8 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override as Override
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
-from hydra.plugins.config_source import ConfigResult
+from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 from omegaconf._utils import get_yaml_loader
@@ -62,7 +63,7 @@ class FileConfigSource(file_config_source.FileConfigSource):
     """Files of options, whose components have the defaults of their signatures beneath."""
 
     def load_config(self, config_path: str) -> ConfigResult:
-        return _completed(super().load_config(config_path), config_path)
+        return _loaded(self, config_path, super().load_config)
 
 
 class ImportlibResourcesConfigSource(
@@ -71,7 +72,39 @@ class ImportlibResourcesConfigSource(
     """The same in packages, as plug-ins have them."""
 
     def load_config(self, config_path: str) -> ConfigResult:
-        return _completed(super().load_config(config_path), config_path)
+        return _loaded(self, config_path, super().load_config)
+
+
+_read = dict[tuple[str, str], tuple[tuple[int, ...], ConfigResult]]()
+"""The files of our own and of Hydra, by source and path: the state, and the content."""
+
+
+def _loaded(
+    source: ConfigSource, config_path: str, load: Callable[[str], ConfigResult]
+) -> ConfigResult:
+    """A file of options. Those that are packaged are parsed once while they stay the same; a copy
+    is given, as Hydra changes what it merges.
+    """
+    state, key = _state(source, config_path), (source.path, config_path)
+    if state is None:
+        return _completed(load(config_path), config_path)
+    if key not in _read or _read[key][0] != state:
+        _read[key] = (state, _completed(load(config_path), config_path))
+    found = _read[key][1]
+    return replace(found, config=deepcopy(found.config))
+
+
+def _state(source: ConfigSource, config_path: str) -> tuple[int, ...] | None:
+    """What changes with a packaged file; None for a user's, and where there is no file."""
+    if source.path == "hydra.conf":
+        return ()
+    if source.path != str(packaged_folder("conf").resolve()):
+        return None
+    try:
+        stat = os.stat(os.path.join(source.path, f"{config_path}.yaml"))
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size
 
 
 def _completed(loaded: ConfigResult, config_path: str) -> ConfigResult:
