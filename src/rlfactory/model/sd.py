@@ -10,14 +10,14 @@ from rlfactory.model.base import Resolution
 from rlfactory.model.image_base import PipelineModel
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
 from rlfactory.model.pipelines.noise_levels import units_of
-from rlfactory.model.pipelines.scheduler_config import noise_scheduler_fault
+from rlfactory.model.pipelines.scheduler_config import PREDICTIONS, noise_scheduler_fault
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.types import NonNegative, Positive, PositiveInt, Size
 
 # The four projections of self- and cross-attention that DDPO's implementations adapt.
 ATTENTION_PROJECTIONS = ["to_q", "to_k", "to_v", "to_out.0"]
 
-PROCESSES = {"epsilon": VariancePreserving, "v_prediction": VelocityPrediction}
+PROCESSES = dict(zip(PREDICTIONS, (VariancePreserving, VelocityPrediction), strict=True))
 """By the `prediction_type` of the pipeline's scheduler."""
 
 

@@ -205,15 +205,10 @@ def times_of_strategy(strategy: Any, made: Translation) -> None:
     made.type(f"times={strategy}", "times.shared=batch", f"times.count={count or 'null'}")
     if strategy == "logit_normal" and not is_former and share is not None:
         made.type(f"times.low={1 - share:g}")
-    if (
-        not strategy.startswith("discrete")
-        and (
-            shift := made.take(
-                "train.time_shift", 1.0 if made.value("algo") == "diffusion_dpo" else None
-            )
-        )
-        is not None
-    ):
+    if strategy.startswith("discrete"):
+        return
+    of_pairs = 1.0 if made.value("algo") == "diffusion_dpo" else None
+    if (shift := made.take("train.time_shift", of_pairs)) is not None:
         toward = "noisy" if is_former else "clean"
         made.type(f"times.shift={float(shift)}", f"times.toward={toward}")
 
