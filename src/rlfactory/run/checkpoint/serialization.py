@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
@@ -98,11 +99,16 @@ def _flatten(tree: object, path: str, add: Callable[[Tensor, str], Any]) -> Any:
     raise TypeError(f"{path or 'this'} is a {type(tree).__name__}, which a checkpoint can't hold")
 
 
-def copy_to_cpu(tensor: Tensor, reused: Tensor | None = None) -> Tensor:
-    """A contiguous copy on the CPU, in the memory of `reused` where shape and dtype are equal."""
+def copy_to_cpu(tensor: Tensor, reused: Tensor | None = None, *, waits: bool = True) -> Tensor:
+    """A contiguous copy on the CPU, in the memory of `reused` where shape and dtype are equal.
+
+    Unless it `waits`, a GPU copies into pinned memory before it computes what follows, and the host
+    goes on.
+    """
     if reused is None or (reused.shape, reused.dtype) != (tensor.shape, tensor.dtype):
-        return tensor.to("cpu", copy=True).contiguous()
-    return reused.copy_(tensor)
+        pinned = tensor.is_cuda and not waits
+        reused = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=pinned)
+    return reused.copy_(tensor, non_blocking=not waits)
 
 
 def _below(path: str, key: object) -> str:

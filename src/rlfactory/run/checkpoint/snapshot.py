@@ -1,5 +1,7 @@
 """A copy of the training state in the CPU's memory, to roll back to within an iteration."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -10,7 +12,7 @@ from rlfactory.run.checkpoint.optimizer_state import (
     load_local_optimizer_state,
     local_optimizer_state,
 )
-from rlfactory.run.checkpoint.serialization import flatten, unflatten
+from rlfactory.run.checkpoint.serialization import copy_to_cpu, flatten, unflatten
 
 AUTO_LIMIT = 4 * 2**30
 """Bytes of a process's snapshot up to which `checkpoint.snapshot=auto` takes any."""
@@ -45,9 +47,10 @@ class Snapshot:
         """Copy the state before `iteration`, counted from 0."""
         self.iteration = None  # an interrupted copy must not be used
         if self._copies:
-            _, self._weights = flatten(changing_weights(model), self._weights, _copy)
+            copy = partial(copy_to_cpu, waits=False)
+            _, self._weights = flatten(changing_weights(model), self._weights, copy)
             state = local_optimizer_state(model, optimizer)
-            self._plain, self._moments = flatten(state, self._moments, _copy)
+            self._plain, self._moments = flatten(state, self._moments, copy)
         self.iteration = iteration
 
     def put_back(self, model: ImageModel | TextModel, optimizer: torch.optim.Optimizer) -> None:
@@ -59,13 +62,6 @@ class Snapshot:
         model.weights.load_state_dict(self._weights)
         state = unflatten(self._plain, self._moments)
         load_local_optimizer_state(state, model, optimizer)
-
-
-def _copy(tensor: Tensor, reused: Tensor | None) -> Tensor:
-    """A copy on the CPU, in the memory of `reused` where shape and dtype are equal."""
-    if reused is None or (reused.shape, reused.dtype) != (tensor.shape, tensor.dtype):
-        reused = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
-    return reused.copy_(tensor, non_blocking=True)
 
 
 def changing_weights(model: ImageModel | TextModel) -> dict[str, Tensor]:
