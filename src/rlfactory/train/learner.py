@@ -33,7 +33,13 @@ from rlfactory.train.data_parallel import (
     local_row_numbers,
 )
 from rlfactory.train.guards.failure_dump import UpdatePosition, report_first, report_gradient
-from rlfactory.train.guards.update_guard import Guard, NonFiniteReport, UpdateChecks, find_nonfinite
+from rlfactory.train.guards.update_guard import (
+    CheckedMicroBatch,
+    Guard,
+    NonFiniteReport,
+    find_nonfinite,
+    first_nonfinite,
+)
 from rlfactory.train.metrics import MetricAccumulator, check_initial_ratio
 from rlfactory.train.minibatches import minibatches_of
 from rlfactory.utils.fault_injection import fault_point
@@ -301,7 +307,7 @@ class Learner:
         """
         components, measured = self.components, list[Mapping[str, Tensor]]()
         hardware = components.hardware
-        checks, tree = UpdateChecks(), None
+        checked, tree = list[CheckedMicroBatch](), None
         total_weight = 0 if batch is None else batch.weight
         if not hardware.divides_passes:
             total_weight = hardware.all_reduce_sum(total_weight)
@@ -326,11 +332,12 @@ class Learner:
             metrics = loss.metrics | divergences
             # detached, so that no graph outlives its micro-batch
             measured.append(metrics | ({"loss/total": total.detach()} if divergences else {}))
-            checks.add(find_nonfinite(micro_batch, loss, total), loss, metrics)
+            masks, value = find_nonfinite(micro_batch, loss, total), loss.value.detach()
+            checked.append(CheckedMicroBatch(len(checked), masks, value, metrics))
             self.progress.advance(len(micro_batch))
         if tree is not None:
             tree.finish(hardware)
-        if (found := checks.first_nonfinite()) is None:
+        if (found := first_nonfinite(checked)) is None:
             return measured, None
         micro_batches = self._micro_batches(batch)  # made once more
         return measured, report_first(found, micro_batches, samples, position)

@@ -11,8 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rlfactory.algo.base import Loss
-from rlfactory.batch import Batch, Outputs, TokenBatch
+from rlfactory.batch import Batch, TokenBatch
 from rlfactory.rollout import Condition, Rollout, Tokens, Transitions
 from rlfactory.train.guards.failure_dump import (
     MAX_FOLDERS,
@@ -126,8 +125,8 @@ SAMPLES = Rollout(
     index=torch.tensor([10, 11, 12, 13]),
 )
 PLACE = UpdatePosition(iteration=4, update=1)
-LOSS = Loss(torch.tensor(torch.nan), Outputs(torch.zeros(2, 1)), {})
-METRICS = {"loss/policy": torch.tensor([0.5, torch.nan])}
+LOSS = torch.tensor(torch.nan)
+METRICS = {"loss/policy": torch.tensor([0.5, torch.nan]), "mean": torch.tensor([torch.inf])}
 
 
 def test_items_of_pictures_know_their_sample() -> None:
@@ -140,12 +139,10 @@ def test_items_of_pictures_know_their_sample() -> None:
     assert (found.iteration, found.update, found.micro_batch) == (5, 2, 2)
     assert found.prompts == ["b", "d"]
     assert found.samples == [11, 13]
-    assert found.rows == {"log-ratios": [1], "loss/policy": [1]}
+    assert found.rows == {"log-ratios": [1], "loss/policy": [1], "mean": []}
     assert found.suspects == ["d"]
     assert str(found.facts["loss"]) == str(found.facts["loss/policy"]) == "nan"
-    assert {"batch/condition/tensors/c", "metrics/loss/policy", "outputs/prediction"} <= {
-        *found.tensors
-    }
+    assert {"batch/condition/tensors/c", "metrics/loss/policy"} <= {*found.tensors}
 
 
 def test_texts_follow_one_another() -> None:

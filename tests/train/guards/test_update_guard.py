@@ -13,13 +13,13 @@ from rlfactory.dynamics.base import Step
 from rlfactory.hardware.local import Local
 from rlfactory.rollout import Condition, Tokens, Transitions
 from rlfactory.train.guards.update_guard import (
+    CheckedMicroBatch,
     Guard,
     GuardError,
     NonFiniteReport,
-    UpdateChecks,
     describe,
-    details,
     find_nonfinite,
+    first_nonfinite,
     rows,
 )
 from rlfactory.utils.errors import TrainingError
@@ -163,9 +163,8 @@ def found(of: Batch | TokenBatch, said: object, total: float = 0.0) -> dict[str,
     loss = Loss(torch.tensor(total), said, {})
     wrong = find_nonfinite(of, loss, torch.tensor(total))
     named = rows(wrong, of)
-    checks = UpdateChecks()
-    checks.add(wrong, loss, {})
-    assert (checks.first_nonfinite() is None) is (not named)
+    checked = CheckedMicroBatch(0, wrong, loss.value, {})
+    assert (first_nonfinite([checked]) is None) is (not named)
     return named
 
 
@@ -227,13 +226,11 @@ def test_of_states_after_the_end_too(column: int, is_wrong: bool) -> None:
     assert ("returns" in said) is is_wrong
 
 
-def test_details_name_where_it_came_from() -> None:
+def test_the_prediction_names_its_items() -> None:
     prediction = PIXELS.clone()
     prediction[2, 0, 0, 1] = NAN
-    said = replace(outputs(), prediction=prediction)
-    metrics = {"ratio/mean": with_row(INF, 0), "one": torch.tensor([NAN]), "fine": torch.zeros(3)}
-    where = details(Loss(torch.tensor(NAN), said, {}), metrics)
-    assert rows(where, batch()) == {"ratio/mean": [0], "one": [], "the network's prediction": [2]}
+    wrong = found(batch(), replace(outputs(), prediction=prediction))
+    assert wrong == {"the network's prediction": [2]}
 
 
 def test_an_algorithm_of_others_may_say_anything() -> None:
@@ -242,20 +239,13 @@ def test_an_algorithm_of_others_may_say_anything() -> None:
 
 
 @pytest.mark.parametrize(("bad", "first"), [({2, 4}, 2), ({4}, 4), ({0, 1}, 0), (set(), None)])
-def test_the_first_micro_batch_that_is_not_finite_is_found_with_its_prediction(
+def test_the_first_micro_batch_that_is_not_finite_is_found(
     bad: set[int], first: int | None
 ) -> None:
-    checks = UpdateChecks()
+    checked = []
     for number in range(5):
-        rows_ = 3 if number < 4 else 1  # the last one is smaller
-        prediction = torch.full((rows_, 2), float(number))
         total = torch.tensor(NAN if number in bad else 0.0)
-        loss = Loss(total, Outputs(prediction), {})
-        checks.add({"the loss": ~total.isfinite()}, loss, {"of": torch.tensor(number)})
-    found = checks.first_nonfinite()
-    if first is None:
-        assert found is None
-        return
-    assert found is not None
-    assert found.number == first == int(found.metrics["of"])
-    assert (found.loss.outputs.prediction == first).all()
+        checked.append(CheckedMicroBatch(number, {"the loss": ~total.isfinite()}, total, {}))
+    found = first_nonfinite(checked)
+    assert (None if found is None else found.number) == first
+    assert first_nonfinite([]) is None

@@ -17,12 +17,7 @@ from torch import Tensor
 
 from rlfactory.batch import Batch, TokenBatch, TrainingItems
 from rlfactory.rollout import Rollout
-from rlfactory.train.guards.update_guard import (
-    CheckedMicroBatch,
-    NonFiniteReport,
-    details,
-    rows,
-)
+from rlfactory.train.guards.update_guard import CheckedMicroBatch, NonFiniteReport, nonfinite, rows
 
 MAX_FOLDERS = 3
 """Dumps that a run keeps: the first two, which show how it began, and the newest."""
@@ -131,28 +126,23 @@ def report_first(
         micro_batches: all of the update.
         samples: those of the update.
     """
-    remaining, loss, metrics = iter(micro_batches), found.loss, found.metrics
+    remaining, metrics = iter(micro_batches), found.metrics
     first = sum(len(micro_batch) for micro_batch in islice(remaining, found.number))
     micro_batch = next(remaining)
     if isinstance(micro_batch, Batch):
         items: list[int] = micro_batch.sample.tolist()
     else:
         items = [*range(first, first + len(micro_batch))]
-    dumped = {
-        "batch": micro_batch,
-        "metrics": metrics,
-        "outputs": {"prediction": getattr(loss.outputs, "prediction", None)},
-    }
     means = {name: float(torch.as_tensor(v).float().mean()) for name, v in metrics.items()}
     return NonFiniteReport(
         iteration=position.iteration + 1,
         update=position.update + 1,
         micro_batch=found.number + 1,
-        rows=rows(found.masks | details(loss, metrics), micro_batch),
+        rows=rows(found.masks | {name: nonfinite(v) for name, v in metrics.items()}, micro_batch),
         prompts=[samples.prompts[row] for row in items],
         samples=samples.index[items].tolist(),
-        facts={"loss": float(loss.value.detach()), **means},
-        tensors=named_tensors(dumped),
+        facts={"loss": float(found.loss), **means},
+        tensors=named_tensors({"batch": micro_batch, "metrics": metrics}),
     )
 
 

@@ -1,8 +1,8 @@
 """Finds what of an update is not finite; then skips the optimizer step, or stops the run."""
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -165,7 +165,7 @@ def find_nonfinite(batch: Batch | TokenBatch, loss: Loss, total: Tensor) -> Mask
         total: the loss with its penalty.
     """
     inputs = _token_inputs(batch) if isinstance(batch, TokenBatch) else _step_inputs(batch)
-    return {**inputs, **_outputs(loss.outputs), LOSS: _nonfinite(total)}
+    return {**inputs, **_outputs(loss.outputs), LOSS: nonfinite(total)}
 
 
 @dataclass(frozen=True)
@@ -175,60 +175,24 @@ class CheckedMicroBatch:
     Attributes:
         number: its number in the update, from 0.
         masks: where it is not finite.
-        loss: its loss; `outputs` holds the prediction alone, and only of the first micro-batch of
-            an update that is not finite.
+        loss: its loss, detached.
         metrics: what was measured of its items.
     """
 
     number: int
     masks: Masks
-    loss: Loss
+    loss: Tensor
     metrics: Mapping[str, Tensor]
 
 
-class UpdateChecks:
-    """Which micro-batches of an update are not finite; read from the device once an update."""
-
-    def __init__(self) -> None:
-        self._checked: list[CheckedMicroBatch] = []
-        self._flags: list[Tensor] = []
-        self._seen: Tensor | None = None
-        self._predictions: dict[torch.Size, Tensor] = {}
-
-    def add(self, masks: Masks, loss: Loss, metrics: Mapping[str, Tensor]) -> None:
-        """Note a micro-batch; waits for nothing."""
-        device = masks[LOSS].device
-        flag = torch.stack([mask.any().to(device) for mask in masks.values()]).any()
-        is_first = flag if self._seen is None else flag & ~self._seen
-        self._seen = flag if self._seen is None else flag | self._seen
-        prediction, shape = getattr(loss.outputs, "prediction", None), None
-        if prediction is not None:
-            # Which one a report will need is known on the device only, so it is selected there: a
-            # reference to each would keep the predictions of a whole update.
-            prediction, shape = prediction.detach(), prediction.shape
-            kept = self._predictions.get(shape, prediction)
-            self._predictions[shape] = torch.where(is_first, prediction, kept)
-        light = Loss(loss.value.detach(), shape, {})
-        self._checked.append(CheckedMicroBatch(len(self._flags), masks, light, metrics))
-        self._flags.append(flag)
-
-    def first_nonfinite(self) -> CheckedMicroBatch | None:
-        """The first micro-batch that is not finite; waits for the device once."""
-        flags = torch.stack(self._flags).tolist() if self._flags else []
-        if True not in flags:
-            return None
-        found = self._checked[flags.index(True)]
-        shape = found.loss.outputs
-        outputs = None if shape is None else Outputs(self._predictions[shape])
-        return replace(found, loss=replace(found.loss, outputs=outputs))
-
-
-def details(loss: Loss, metrics: Mapping[str, Tensor]) -> Masks:
-    """Masks of the prediction and the metrics: too slow for every micro-batch, but for a report."""
-    masks = {name: _nonfinite(values) for name, values in metrics.items()}
-    if isinstance(loss.outputs, Outputs):
-        masks["the network's prediction"] = _nonfinite(loss.outputs.prediction)
-    return masks
+def first_nonfinite(checked: Sequence[CheckedMicroBatch]) -> CheckedMicroBatch | None:
+    """The first micro-batch of an update that is not finite; waits for the device once."""
+    device = checked[0].masks[LOSS].device if checked else None
+    flags = [
+        torch.stack([mask.any().to(device) for mask in one.masks.values()]).any() for one in checked
+    ]
+    found = torch.stack(flags).tolist() if flags else []
+    return checked[found.index(True)] if True in found else None
 
 
 def rows(masks: Masks, batch: Batch | TokenBatch) -> dict[str, list[int]]:
@@ -243,9 +207,9 @@ def rows(masks: Masks, batch: Batch | TokenBatch) -> dict[str, list[int]]:
 
 
 def _step_inputs(batch: Batch) -> Masks:
-    masks = {"advantages": _nonfinite(batch.advantage)}
+    masks = {"advantages": nonfinite(batch.advantage)}
     if batch.replayed is not None:
-        masks["log-probabilities as sampled"] = _nonfinite(batch.replayed.log_prob)
+        masks["log-probabilities as sampled"] = nonfinite(batch.replayed.log_prob)
     if batch.old_log_prob is not None:
         # NaN stands for a sample that needs none
         masks["remembered likelihoods"] = batch.old_log_prob.isinf()
@@ -262,20 +226,21 @@ def _token_inputs(batch: TokenBatch) -> Masks:
         "log-probabilities as sampled": (tokens.log_prob, tokens.mask),
         "values": (tokens.value, tokens.mask),
     }
-    return {name: _nonfinite(values) & mask for name, (values, mask) in named.items()}
+    return {name: nonfinite(values) & mask for name, (values, mask) in named.items()}
 
 
 def _outputs(outputs: object) -> Masks:
     masks: Masks = {}
     match outputs:
-        case Outputs(step=step, log_ratio=ratio):
+        case Outputs(prediction=prediction, step=step, log_ratio=ratio):
+            masks["the network's prediction"] = nonfinite(prediction).flatten(1).any(1)
             if step is not None and step.log_prob is not None:
-                masks["log-probabilities"] = _nonfinite(step.log_prob)
+                masks["log-probabilities"] = nonfinite(step.log_prob)
             if ratio is not None:
-                masks["log-ratios"] = _nonfinite(ratio)
+                masks["log-ratios"] = nonfinite(ratio)
         case TokenOutputs(log_prob=log_prob, value=value):
-            masks["log-probabilities"] = _nonfinite(log_prob)
-            masks["the critic's values"] = _nonfinite(value)
+            masks["log-probabilities"] = nonfinite(log_prob)
+            masks["the critic's values"] = nonfinite(value)
     return masks
 
 
@@ -290,5 +255,6 @@ def _per_item(mask: Tensor, batch: Batch | TokenBatch) -> Tensor:
     return mask[:, None] if mask.ndim == 1 else mask
 
 
-def _nonfinite(values: Tensor) -> Tensor:
+def nonfinite(values: Tensor) -> Tensor:
+    """Where values are not finite: bool, of their shape."""
     return ~torch.isfinite(values.detach())
