@@ -4,7 +4,7 @@ and the configuration keys in which rows differ.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from rlfactory.config.diff import format_value as typed
 from rlfactory.report.labels import run_choices
 from rlfactory.report.read import ABSENT, DAMAGED, Damaged, RunRecord
 from rlfactory.sweep.table import Job, Row, Table
+from rlfactory.utils.dotted_keys import leaves
 
 Config = Mapping[str, Any]
 QUIET = (*IGNORED, "seed", "logger", "checkpoint", "trust")
@@ -34,7 +35,9 @@ def flat(config: Config) -> dict[str, str]:
     if kept.get("begin_from"):
         # without the seed: runs of other seeds began with the checkpoint of theirs
         kept["begin_from"] = re.sub(r"-s\d+$", "", Path(str(kept["begin_from"])).name)
-    return {key: shown(v) for key, v in _leaves("", kept) if not _is_in(key, WITHOUT_EFFECT)}
+    return {
+        key: shown(v) for key, v in leaves(kept, targets=True) if not _is_in(key, WITHOUT_EFFECT)
+    }
 
 
 Typed = frozenset[str] | None
@@ -128,15 +131,6 @@ def _with_gaps(rows: Sequence[Sequence[Config]], values: Sequence[str]) -> list[
     """A value for each row: `values` skips the rows without configurations."""
     rest = iter(values)
     return [next(rest) if row else ABSENT_VALUE for row in rows]
-
-
-def _leaves(prefix: str, node: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    for key, value in node.items():
-        name = f"{prefix}.{key}" if prefix else str(key)
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(name, value)
-        else:
-            yield name, value
 
 
 _FIRST = ("algo", "model", "reward", "prompts", "regularizer", "dynamics")

@@ -117,19 +117,14 @@ def saved_figure(
             figure.set_layout_engine("none")  # the first save has settled it, which is slow
 
 
-def add_panels(
-    figure: "Figure",
-    panels: Sequence[Panel],
-    columns: int = COLUMNS,
-    ticks: Sequence[float] = (),
-) -> None:
+def add_panels(figure: "Figure", panels: Sequence[Panel], ticks: Sequence[float] = ()) -> None:
     """Draw panels row by row, each over the iterations; the rows are filled evenly, without holes.
 
     Where there are at least three `ticks`, they mark the iterations of every panel.
     """
     from matplotlib.ticker import FixedLocator, MaxNLocator
 
-    counts = panel_rows(len(panels), columns)
+    counts = panel_rows(len(panels))
     width = math.lcm(*counts)
     grid = figure.add_gridspec(len(counts), width)
     places = [(row, n, count) for row, count in enumerate(counts) for n in range(count)]
@@ -162,15 +157,15 @@ def draw_dots(
     return axes.errorbar(x, mean, yerr=reach, **style)
 
 
-def panel_rows(count: int, columns: int = COLUMNS) -> list[int]:
-    """How many of `count` panels each row has, at most `columns`, as even as can be."""
-    rows = -(-count // columns)
+def panel_rows(count: int) -> list[int]:
+    """How many of `count` panels each row has, at most `COLUMNS`, as even as can be."""
+    rows = -(-count // COLUMNS)
     return [count // rows + (row < count % rows) for row in range(rows)]
 
 
-def panel_grid(count: int, columns: int = COLUMNS) -> tuple[int, int]:
+def panel_grid(count: int) -> tuple[int, int]:
     """The most columns, and the rows, of `count` panels."""
-    rows = panel_rows(count, columns)
+    rows = panel_rows(count)
     return max(rows), len(rows)
 
 

@@ -24,12 +24,12 @@ def value_at(config: object, key: str, default: object = None) -> Any:
     return node
 
 
-def leaves(config: object, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The dotted keys and values of all values that are no mappings, without `_target_`."""
+def leaves(config: object, prefix: str = "", *, targets: bool = False) -> Iterator[tuple[str, Any]]:
+    """The dotted keys and values of all values that are no mappings; `_target_`s with `targets`."""
     for name, value in config.items() if isinstance(config, Mapping) else ():
         if isinstance(value, Mapping):
-            yield from leaves(value, f"{prefix}{name}.")
-        elif name != "_target_":
+            yield from leaves(value, f"{prefix}{name}.", targets=targets)
+        elif targets or name != "_target_":
             yield f"{prefix}{name}", value
 
 
