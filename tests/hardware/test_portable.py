@@ -13,9 +13,8 @@ import torch
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.problems import PlanError
 from rlfactory.hardware.base import HardwareError
-from rlfactory.hardware.local import Local
+from rlfactory.hardware.local import Local, exact_square_roots
 from rlfactory.hardware.portable import VARIABLES, use_portable_kernels
-from rlfactory.hardware.square_roots import exact_square_roots
 from rlfactory.utils.errors import UserError
 
 PORTABLE = ("hardware=cpu", "hardware.portable=true")

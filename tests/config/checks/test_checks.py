@@ -585,9 +585,9 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         {"algo": {"required_dynamics": "cps"}, "model": {"process": "vp"}},
         "algo",
     ),
-    (checks.gradients.require_reward_gradient, {}, {"algo": {"requires": "states"}}, "reward"),
+    (checks.optimisation.require_reward_gradient, {}, {"algo": {"requires": "states"}}, "reward"),
     (
-        checks.gradients.require_gradient_path,
+        checks.optimisation.require_gradient_path,
         {"scoring": {"offload": True, "background": "none"}, "resample": 0},
         {"algo": {"requires": "states"}},
         "scoring.offload",
@@ -846,7 +846,7 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "prompts.split",
     ),
     (
-        checks.user_functions.require_functions,
+        checks.data.require_functions,
         {"reward": {"function": "nowhere.py:f"}},
         {},
         "reward.function",

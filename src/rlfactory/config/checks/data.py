@@ -1,8 +1,12 @@
-"""Rules on prompts, and on what rewards read of samples and prompts."""
+"""Rules on prompts, on what rewards read of samples and prompts, and on functions of one's own."""
 
+import ast
+import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from rlfactory.config.checks.base import (
@@ -15,12 +19,15 @@ from rlfactory.config.checks.base import (
 from rlfactory.config.checks.chats import AS_TEXTS, are_user_messages
 from rlfactory.config.checks.prompt_files import columns_of, known_rows, unfitting_picture
 from rlfactory.config.problems import Problem, closest
-from rlfactory.config.prompt_data import folder_of_prompts
+from rlfactory.config.prompt_data import folder_of_prompts, nearest_file
+from rlfactory.config.schema.static_names import TargetError, defined, module_file
 from rlfactory.config.words import typed_value
 from rlfactory.model.pipelines.local_models import image_size, is_offline
 from rlfactory.prompts.ops.chat import COMPLETION, MESSAGES, reply_text
 from rlfactory.prompts.ops.prompt_features import OBJECTS, metadata_problem, quotation_problem
 from rlfactory.prompts.ops.row_forms import UNPAIRED, is_missing, is_unpaired
+from rlfactory.utils.current_folder import find_source
+from rlfactory.utils.live_objects import is_reference
 
 
 def require_matching_media(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -270,3 +277,65 @@ def plain_reward(traits: Traits) -> str:
     if traits["model"].get("media") == "texts":
         return "sentiment"
     return "compressibility" if is_offline() else "clipscore"
+
+
+def require_functions(config: Config, traits: Traits) -> Iterator[Problem]:
+    """The function that a reward calls is defined where it is named.
+
+    Files are read, not imported: a plan runs none of the user's code. The reward checks what its
+    function takes, before the model is loaded.
+    """
+    for key, node, _ in rewards_of(config, traits):
+        spec = node.get("function")
+        if isinstance(spec, str) and spec != "???" and not is_reference(spec):
+            for message, better in _function_faults(spec):
+                fix = f"{key}.function={better}" if better else ""
+                yield Problem(f"{key}.function", f"{spec}: {message}", fix)
+
+
+def _function_faults(spec: str) -> Iterator[tuple[str, str]]:
+    """What is wrong with `MODULE:NAME`, and what may be meant."""
+    place, _, name = spec.rpartition(":")
+    if not place:
+        place, name = (name, "") if name.endswith(".py") else name.rpartition(".")[::2]
+    if place.endswith(".py") and not os.path.isfile(Path(place).expanduser()):
+        near = nearest_file(Path(place).expanduser())
+        yield f"there is no file {place}", f"{near}:{name}" if near and name else ""
+        return
+    try:
+        path = Path(place).expanduser() if place.endswith(".py") else module_file(place)
+        body = ast.parse(path.read_text(encoding="utf-8"))
+    except SyntaxError as error:
+        yield f"{place} is no Python: {error.msg} in line {error.lineno}", ""
+        return
+    except (TargetError, ImportError, OSError, ValueError):
+        if not _is_compiled(place):
+            wanted = "package.module:name or path/to/file.py:name"
+            yield f"there is no module {place or name} to import; allowed is {wanted}", ""
+        return
+    known = [n.name for n in body.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    known = [other for other in known if not other.startswith("_")]
+    guess = closest(name, known) or next(iter(known), None)
+    if not name or not {name, "*"} & _names_in(body):
+        has = f"it has {', '.join(known) or 'no function'}"
+        better = f"{place}:{guess}" if guess else ""
+        yield f"{place} has no {name}; {has}" if name else f"names no function; {has}", better
+    elif ":" not in spec:
+        yield "is neither package.module:name nor path/to/file.py:name", f"{place}:{name}"
+
+
+def _names_in(body: ast.Module) -> set[str]:
+    """The names that a file defines or imports, also inside an `if`."""
+    items = [item for item in ast.walk(body) if isinstance(item, ast.stmt)]
+    imports = [item for item in items if isinstance(item, ast.Import | ast.ImportFrom)]
+    named = {a.asname or a.name.partition(".")[0] for item in imports for a in item.names}
+    return named.union(*map(defined, items))
+
+
+def _is_compiled(module: str) -> bool:
+    """Whether the package of a module without source is there; nothing is imported."""
+    top = module.partition(".")[0]
+    try:
+        return bool(top) and (top in sys.builtin_module_names or find_source(top) is not None)
+    except (ImportError, ValueError):
+        return False

@@ -13,13 +13,11 @@ from rlfactory.config.checks import (
     chats,
     combined,
     data,
-    gradients,
     model_files,
     networks,
     optimisation,
     prompt_files,
     sampling,
-    user_functions,
 )
 from rlfactory.config.checks.base import Config, Rule, Traits, unread_groups
 from rlfactory.config.problems import Problem
@@ -31,14 +29,12 @@ from rlfactory.utils.dotted_keys import value_at
 _MODULES = (
     optimisation,
     sampling,
-    gradients,
     data,
     combined,
     prompt_files,
     chats,
     model_files,
     networks,
-    user_functions,
 )
 
 

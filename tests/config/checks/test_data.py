@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rlfactory.config.checks.user_functions import require_functions
+from rlfactory.config.checks.data import require_functions
 
 SOURCE = """
 import json
