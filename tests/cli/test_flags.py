@@ -9,6 +9,7 @@ import pytest
 from rlfactory.cli import flags
 from rlfactory.cli.flags import flags_first, plain_words, refuse_config_files
 from rlfactory.config.problems import PlanError
+from rlfactory.sweep import arguments
 
 
 @pytest.mark.parametrize(
@@ -96,17 +97,21 @@ def test_a_folder_and_flags_in_any_order(here: Command, tmp_path: Path, words: l
 @pytest.mark.parametrize(
     ("words", "said", "fix"),
     [
-        (["--cfg"], "--cfg: is without a value; allowed are job", "rlfactory --cfg job"),
-        (["--cfg", "jb", "seed=1"], "--cfg: is jb", "rlfactory --cfg job seed=1"),
-        (["--info=plugin"], "--info: is plugin", "rlfactory --info plugins"),
-        (["check", "--cfg", "job"], "--cfg: is no flag of check", "rlfactory --cfg job"),
         (["--dry-run", "seed=1"], "is no flag here: rlfactory check prints", "rlfactory --help"),
         (["--hydra-help"], "--hydra-help: is no flag here", "rlfactory --help"),
         (["--config-name", "mine"], "--config-name: is no flag here", "rlfactory --help"),
         (["-cn=mine", "seed=1"], "-cn: is no flag here: experiment=NAME", "rlfactory --help"),
         (["--config-path", "conf"], "-cd FOLDER adds a folder", "rlfactory --help"),
-        (["-m", "hydra/launcher=slurm", "seed=1,2"], "there is no slurm; known are basic", ""),
-        (["-m", "hydra/launcher=joblb", "seed=1,2"], "there is no joblb", "launcher=joblib"),
+        (
+            ["-m", "hydra/launcher=slurm", "seed=1,2"],
+            "there is no launcher slurm; known are basic",
+            "",
+        ),
+        (
+            ["-m", "hydra/launcher=joblb", "seed=1,2"],
+            "there is no launcher joblb",
+            "launcher=joblib",
+        ),
         (["-m", "hydra/sweeper=optuna", "seed=1,2"], "pip install hydra-optuna-sweeper", "=basic"),
     ],
     ids=str,
@@ -121,13 +126,13 @@ def test_one_message_of_ours(refused: Refused, words: list[str], said: str, fix:
 @pytest.mark.parametrize("has_srun", [True, False])
 def test_slurm_is_asked_for_on_a_cluster(has_srun: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flags.shutil, "which", lambda _: "/srun" if has_srun else None)
-    monkeypatch.setattr(flags, "_is_installed", lambda _: True)
+    monkeypatch.setattr(arguments, "is_installed", lambda _: True)
     found = [*flags.plugin_problems(["hydra/launcher=submitit_slurm"])]
     assert [p.fix for p in found] == ([] if has_srun else ["hydra/launcher=submitit_local"])
 
 
 def test_a_launcher_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flags, "_is_installed", lambda _: False)
+    monkeypatch.setattr(arguments, "is_installed", lambda _: False)
     (problem,) = flags.plugin_problems(["hydra/launcher=submitit_slurm"])
     assert "pip install hydra-submitit-launcher" in problem.message
 

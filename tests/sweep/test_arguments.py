@@ -49,8 +49,8 @@ def test_a_list_is_one_value() -> None:
         ("seed=1,1", "seed: is 1,1"),
         ("jobs=0", "jobs: is 0; allowed are 1 or more"),
         ("trials=some", "trials: is some"),
-        ("hydra/launcher=slurm", "hydra/launcher: there is no slurm"),
-        ("hydra/sweeper=optna", "hydra/sweeper: there is no optna"),
+        ("hydra/launcher=slurm", "hydra/launcher: there is no launcher slurm"),
+        ("hydra/sweeper=optna", "hydra/sweeper: there is no sweeper optna"),
         (
             "run_dir=x",
             "run_dir: differs for each run; set the folder of all runs by sweep_dir=FOLDER",

@@ -126,7 +126,7 @@ def test_published_hours_belong_to_the_full_form(
         (["small.yaml", "size=tinny"], "there is no size tinny"),
         (["small.yaml", "size=tiny", "seed="], "seed: is empty"),
         (["small.yaml", "size=tiny", "optimzer.lr=1,2", "rows=v*"], "Did you mean optimizer.lr?"),
-        (["small.yaml", "size=tiny", "rows=vgrp"], "there is no row vgrp that is run"),
+        (["small.yaml", "size=tiny", "rows=vgrp"], "there is no row vgrp; known are"),
         (["small.yaml", "size=tiny", "algo=vgrop", "rows=v*"], "every job of the 2"),
         (["small.yaml", "size=tiny", "hydra/launcher=ray"], "pip install hydra-ray-launcher"),
         (["small.yaml", "size=tiny", "hydra/sweeper=random"], "needs at least one key to search"),

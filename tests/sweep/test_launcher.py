@@ -49,7 +49,7 @@ def test_for_real(drive: Drive, tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["joblib", "submitit_slurm", "ray"])
 def test_what_is_not_installed(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(launcher, "find_spec", lambda module: None)
+    monkeypatch.setattr(launcher, "is_installed", lambda package: False)
     with pytest.raises(PlanError, match=f"{name} is not installed; type pip install hydra-"):
         require_launcher(name)
     require_launcher("pool")

@@ -10,7 +10,7 @@ from rlfactory.config.key_reference import comments, file_reference, key_referen
 from rlfactory.config.options import folders, options
 from rlfactory.config.overrides import SHARED, compose
 from rlfactory.config.peers.unknown_keys import explain_unknown, peer_name
-from rlfactory.config.problems import PlanError, Problem, override_key
+from rlfactory.config.problems import PlanError, Problem, override_key, unknown_name
 from rlfactory.config.schema.root import COMPONENTS, GROUPS
 from rlfactory.config.schema.signature import read_signature
 from rlfactory.config.schema.static_names import TargetError
@@ -85,8 +85,8 @@ def describe_option(group: str, option: str, overrides: Sequence[str] = ()) -> s
     """
     known = options(group, searched(overrides))
     if option not in known:
-        message = f"there is no option {option}; known are {', '.join(sorted(known))}"
-        raise PlanError([Problem(group, message, f"rlfactory list {group}")])
+        fix = f"rlfactory explain {group}="
+        raise PlanError([unknown_name(group, "option", option, sorted(known), fix)])
     path = known[option]
     lines = path.read_text(encoding="utf-8").splitlines()
     shown = [line for line in lines if not line.startswith("# @package")]

@@ -1,13 +1,11 @@
 """Words of the command line: Hydra's flags, and other libraries' forms such as `--key=value`."""
 
 import re
-import shlex
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from importlib.util import find_spec
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rlfactory.config.problems import PlanError, Problem, closest, override_key
+from rlfactory.config.problems import PlanError, Problem, override_key, unknown_name
 
 _COMMANDS = """
 check estimate list explain resume sample evaluate report compare import inspect export serve sweep
@@ -19,12 +17,8 @@ PLANNED = ("check", "estimate", "explain", "evaluate", "serve", "sweep", "sync")
 """Commands that take overrides, as training does; the others have flags and files."""
 FORCE, TAKE_OVER = "--force", "--take-over"
 CONFIG_FILE = re.compile(r"(?:--)?(?:config(?:_file)?=)?([^=]+\.(?:ya?ml|json|py)(?::\w+)?)")
-VALUES: Mapping[str, tuple[str, ...]] = {
-    "--cfg": ("job", "hydra", "all"),
-    "--info": ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath"),
-    "--package": (),
-}
-"""The flags with a value, and their allowed values; empty where any value is allowed."""
+VALUES = ("--cfg", "--info", "--package")
+"""The flags with a value."""
 SHORT = {"-c": "--cfg", "-i": "--info", "-p": "--package", "-m": "--multirun", "-r": "--resolve"}
 MULTIRUN_FLAGS = frozenset({"-m", "--multirun"})
 COMPLETION_FLAGS = frozenset({"-sc", "--shell-completion"})
@@ -110,31 +104,11 @@ def flags_first(words: Sequence[str]) -> list[str]:
 
 
 def flag_problems(words: Sequence[str]) -> Iterator[Problem]:
-    """The problems of flags: unknown values, and flags of Hydra that are not supported."""
-    if words[:1] in (["check"], ["estimate"]):
-        for word in words:
-            if SHORT.get(name := word.partition("=")[0], name) in VALUES:
-                fix = f"rlfactory {shlex.join(words[1:])}"
-                yield Problem(
-                    name, f"is no flag of {words[0]}; it prints the configuration itself", fix
-                )
-                return
-    for i, word in enumerate(words):
-        name, _, value = word.partition("=")
-        flag = SHORT.get(name, name)
-        if flag in NOT_OURS or name in NOT_OURS:
+    """The problems of Hydra's flags that are not supported; Hydra checks the values of others."""
+    for word in words:
+        name = word.partition("=")[0]
+        if name in NOT_OURS:
             yield Problem(name, f"is no flag here: {NOT_OURS[name]}", "rlfactory --help")
-        allowed = VALUES.get(flag)
-        if not allowed:
-            continue
-        following = words[i + 1 : i + 2]
-        value = value or next((w for w in following if "=" not in w), "")
-        if (flag == "--info" and not value) or value in allowed:
-            continue
-        meant = closest(value, allowed) or allowed[0]
-        rest = [w for j, w in enumerate(words) if j != i and not (j == i + 1 and w == value)]
-        message = f"is {value or 'without a value'}; allowed are {', '.join(allowed)}"
-        yield Problem(name, message, f"rlfactory {shlex.join([flag, meant, *rest])}")
 
 
 def plugin_problems(words: Sequence[str]) -> Iterator[Problem]:
@@ -143,13 +117,13 @@ def plugin_problems(words: Sequence[str]) -> Iterator[Problem]:
         key, value = override_key(word), word.partition("=")[2]
         if key not in ("hydra/launcher", "hydra/sweeper") or value == "basic":
             continue
-        packages = _launchers() if key == "hydra/launcher" else SWEEPER_PACKAGES
+        from rlfactory.sweep.arguments import LAUNCHERS, is_installed  # imports Hydra
+
+        launchers = {name: package for name, package in LAUNCHERS.items() if package}
+        packages = launchers if key == "hydra/launcher" else SWEEPER_PACKAGES
         if value not in packages:
-            known = ["basic", *packages]
-            guess = closest(value, known) or "basic"
-            message = f"there is no {value}; known are {', '.join(known)}"
-            yield Problem(key, message, f"{key}={guess}")
-        elif not _is_installed(packages[value]):
+            yield unknown_name(key, key.partition("/")[2], value, ["basic", *packages])
+        elif not is_installed(packages[value]):
             search = "; rlfactory sweep searches without it" if key == "hydra/sweeper" else ""
             message = f"{value} is not installed: pip install {packages[value]}{search}"
             has_interval = any("interval(" in other for other in words)  # basic can't draw from it
@@ -159,17 +133,3 @@ def plugin_problems(words: Sequence[str]) -> Iterator[Problem]:
                 "is submitit_slurm, but this machine has no srun: it is not part of a SLURM cluster"
             )
             yield Problem(key, message, f"{key}=submitit_local")
-
-
-def _launchers() -> Mapping[str, str]:
-    """Hydra's launchers that are known to work, with the package of each."""
-    from rlfactory.sweep.arguments import LAUNCHERS
-
-    return {name: package for name, package in LAUNCHERS.items() if package}
-
-
-def _is_installed(package: str) -> bool:
-    module = package.replace("-", "_")
-    return (
-        find_spec("hydra_plugins") is not None and find_spec(f"hydra_plugins.{module}") is not None
-    )

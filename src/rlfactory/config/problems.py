@@ -132,6 +132,19 @@ def closest(word: str, known: Iterable[str], similarity: float = 0.6) -> str | N
     return next(iter(found or [w for w in words if sorted(w) == sorted(word)]), None)
 
 
+def unknown_name(key: str, what: str, name: str, known: Iterable[str], fix: str = "") -> Problem:
+    """A name that there is none of, beside those that there are.
+
+    `fix` is what the likeliest of them completes, `KEY=` if it is empty.
+    """
+    names = list(known)
+    guess = closest(name, names)
+    meant = f". Did you mean {guess}?" if guess else ""
+    comma = "; " if any("," in other for other in names) else ", "
+    message = f"there is no {what} {name}; known are {comma.join(names) or 'none'}{meant}"
+    return Problem(key, message, f"{fix or f'{key}='}{guess}" if guess else "")
+
+
 def unknown_key(key: str, known: Iterable[str], part: str | None = None) -> Problem:
     """A key that does not exist, beside the ones that do. `part` of it is what is not known."""
     part = part or key

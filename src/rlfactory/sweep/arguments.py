@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from rlfactory.config._hydra import CompositionError, parse
-from rlfactory.config.problems import PlanError, Problem, closest, override_key
+from rlfactory.config.problems import PlanError, Problem, override_key, unknown_name
 from rlfactory.sweep.sweep_file import Words
 
 PLAN = "--plan"
@@ -53,6 +54,12 @@ class SweepArguments:
     only_plan: bool = False
 
 
+def is_installed(package: str) -> bool:
+    """Whether a plug-in of Hydra is installed."""
+    module = f"hydra_plugins.{package.replace('-', '_')}"
+    return find_spec("hydra_plugins") is not None and find_spec(module) is not None
+
+
 def read_request(words: Sequence[str]) -> SweepArguments:
     """Parse words; PlanError with a problem for each that is wrong."""
     problems: list[Problem] = []
@@ -87,9 +94,7 @@ def _option(key: str, text: str, problems: list[Problem]) -> str | None:
     known = [*LAUNCHERS] if key == "hydra/launcher" else [*SWEEPERS]
     if text in known:
         return text
-    guess = closest(text, known)
-    message = f"there is no {text}; known are {', '.join(known)}"
-    problems.append(Problem(key, message, f"{key}={guess}" if guess else ""))
+    problems.append(unknown_name(key, key.partition("/")[2], text, known))
     return None
 
 

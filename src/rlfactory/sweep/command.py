@@ -10,7 +10,7 @@ from pathlib import Path
 from rlfactory.config.options import first_comment
 from rlfactory.config.own_code import untrusted
 from rlfactory.config.plan import Plan
-from rlfactory.config.problems import PlanError, Problem, closest
+from rlfactory.config.problems import PlanError, Problem, unknown_name
 from rlfactory.hardware.environment import installed_gpus, visible_gpu_names
 from rlfactory.sweep.arguments import SweepArguments, read_request
 from rlfactory.sweep.display import LiveTable, outcome_lines, plan_lines
@@ -132,9 +132,7 @@ def _of_rows(jobs: list[Job], asked: Sequence[str]) -> list[Job]:
         asked = [whole]
     for name in asked:
         if not any(fnmatch(row, name) for row in known):
-            guess = closest(name, known)
-            message = f"there is no row {name} that is run; known are {', '.join(known)}"
-            raise PlanError([Problem("rows", message, f"rows={guess}" if guess else "")])
+            raise PlanError([unknown_name("rows", "row", name, known)])
     kept = [j for j in jobs if not asked or any(fnmatch(slug(j.row), name) for name in asked)]
     if not kept:
         raise PlanError([Problem("rows", "nothing is run for any row in this size")])

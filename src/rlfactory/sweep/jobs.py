@@ -10,7 +10,7 @@ from rlfactory.config.checks.model_files import incompatible_model
 from rlfactory.config.diff import format_value
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.plan import Plan
-from rlfactory.config.problems import PlanError, Problem, closest, override_key, unknown_key
+from rlfactory.config.problems import PlanError, Problem, override_key, unknown_key, unknown_name
 from rlfactory.config.words import normalise_words
 from rlfactory.sweep.sweep_file import Line, SweepFile, Words
 from rlfactory.sweep.table import Column, Job, Row
@@ -23,10 +23,7 @@ def size_of(sheet: SweepFile, size: str) -> str:
     """The size itself; PlanError unless the file has it."""
     if size in sheet.sizes:
         return size
-    guess = closest(size, sheet.sizes)
-    remedy = f"size={guess}" if guess else f"size={next(iter(sheet.sizes))}"
-    message = f"there is no size {size}; known are {', '.join(sheet.sizes)}"
-    raise PlanError([Problem("size", message, remedy)])
+    raise PlanError([unknown_name("size", "size", size, sheet.sizes)])
 
 
 def seeds_of(sheet: SweepFile, size: str) -> list[int]:

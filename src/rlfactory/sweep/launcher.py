@@ -6,13 +6,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
 from rlfactory.config._hydra import CompositionError, run_with_hydra_launcher
 from rlfactory.config.problems import PlanError, Problem
-from rlfactory.sweep.arguments import LAUNCHERS, SweepArguments
+from rlfactory.sweep.arguments import LAUNCHERS, SweepArguments, is_installed
 from rlfactory.sweep.folder import state_of
 from rlfactory.sweep.process import JobCommand, StopRequest, SweepListener, run_here
 from rlfactory.utils.processes import signal_handlers
@@ -23,11 +22,7 @@ log = logging.getLogger(__name__)
 def require_launcher(name: str) -> None:
     """PlanError unless a launcher's package is installed."""
     package = LAUNCHERS[name]
-    if package and find_spec("hydra_plugins") is not None:
-        module = f"hydra_plugins.{package.replace('-', '_')}"
-        if find_spec(module) is not None:
-            return
-    if package:
+    if package and not is_installed(package):
         message = f"{name} is not installed; type pip install {package}"
         raise PlanError([Problem("hydra/launcher", message)])
 

@@ -1,7 +1,7 @@
 """Read and check a file of `sweeps/`: a published table, and how its rows are run."""
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -9,7 +9,7 @@ from typing import Any, get_args, get_type_hints
 import yaml
 
 from rlfactory.config.paths import packaged_folder
-from rlfactory.config.problems import PlanError, Problem, closest, unknown_key
+from rlfactory.config.problems import PlanError, Problem, unknown_key, unknown_name
 from rlfactory.sweep.table import BEFORE, Claim, TableInfo, Task, form_problems, nested
 from rlfactory.utils.types import describe, matches
 
@@ -76,10 +76,7 @@ def file_of(name: str) -> Path:
     known = sweeps()
     if name in known:
         return known[name]
-    guess = closest(name, known)
-    suggestion = f". Did you mean {guess}?" if guess else ""
-    message = f"there is no sweep {name}; known are {', '.join(known) or 'none'}{suggestion}"
-    raise PlanError([Problem("sweep", message, f"rlfactory sweep {guess}" if guess else "")])
+    raise PlanError([unknown_name("sweep", "sweep", name, known, "rlfactory sweep ")])
 
 
 def read_sheet(path: Path) -> SweepFile:
@@ -166,12 +163,12 @@ def _contradictions(sheet: SweepFile) -> Iterator[Problem]:
 def _of_score(sheet: SweepFile, claim: Claim, place: str) -> Iterator[Problem]:
     """What is wrong with the columns of a claim."""
     if claim.score not in sheet.columns:
-        yield _unknown(f"{place}.score", claim.score, "column", sheet.columns)
+        yield unknown_name(f"{place}.score", "column", claim.score, sheet.columns)
         return
     nodes = {name: [node.get(size) for size in sheet.sizes] for name, node in sheet.columns.items()}
     with_one = [name for name, own in nodes.items() if any(isinstance(n, Mapping) for n in own)]
     if claim.stand_in and claim.stand_in not in with_one:
-        yield _unknown(f"{place}.stand_in", claim.stand_in, "column with a stand-in", with_one)
+        yield unknown_name(f"{place}.stand_in", "column with a stand-in", claim.stand_in, with_one)
     if claim.about_quality and sheet.columns[claim.score].get("better") == "neither":
         message = f"is of the column {claim.score}, in which neither more nor less is better"
         yield Problem(f"{place}.{claim.kind}", f"{message}; allowed are higher, lower, equal")
@@ -201,12 +198,6 @@ def _of_rows(claim: Claim, key: str, rows: Sequence[str]) -> Iterator[Problem]:
     yield from (Problem(key, f"compares {a} with itself") for a, b in claim.pairs if a == b)
     for name in [*first, claim.pairs[-1][1]]:
         if isinstance(name, str) and name not in rows and name != BEFORE:
-            yield _unknown(key, name, "row", rows)
+            yield unknown_name(key, "row", name, rows)
     if BEFORE in first:
         yield Problem(key, f"begins with {BEFORE}; allowed is a row")
-
-
-def _unknown(key: str, name: str, what: str, known: Collection[str]) -> Problem:
-    guess = closest(name, known)
-    suggestion = f". Did you mean {guess}?" if guess else ""
-    return Problem(key, f"there is no {what} {name}; known are {'; '.join(known)}{suggestion}")
