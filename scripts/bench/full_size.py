@@ -27,9 +27,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from rlfactory.config import nfe
 from rlfactory.config.memory.devices import GIB, is_out_of_memory
-from rlfactory.config.memory.estimate import Estimate, estimate
+from rlfactory.config.memory.estimate import Estimate, estimate, traits_of
 from rlfactory.config.memory.model_parts import parts_of
-from rlfactory.config.memory.suggestions import traits_of
 from rlfactory.config.options import options
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.schema.root import GROUPS

@@ -22,7 +22,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from rlfactory.config.memory import suggestions
+from rlfactory.config import plan
 from rlfactory.config.options import options
 from rlfactory.config.overrides import compose
 from rlfactory.config.plan import make_plan
@@ -96,19 +96,19 @@ def ground() -> Iterator[None]:
     """An empty folder with the files that the words name; no search for what saves memory, which
     depends on the machine.
     """
-    before, notes = Path.cwd(), suggestions.notes
+    before, notes = Path.cwd(), plan.memory_notes
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         Path("prompts.jsonl").write_text('{"prompt": "a cat", "tests": "pass"}\n')
         Path("judge.py").write_text(
             "def see(images, prompts, metadata): ...\ndef judge(prompts, completions): ...\n"
         )
-        suggestions.notes = lambda *_: ()
+        plan.memory_notes = lambda *_: ()
         try:
             yield
         finally:
             os.chdir(before)
-            suggestions.notes = notes
+            plan.memory_notes = notes
 
 
 def record(words: Words) -> Record:

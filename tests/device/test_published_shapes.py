@@ -3,8 +3,7 @@
 import pytest
 
 from rlfactory.config.memory.devices import GIB
-from rlfactory.config.memory.estimate import estimate
-from rlfactory.config.memory.suggestions import traits_of
+from rlfactory.config.memory.estimate import estimate, traits_of
 from rlfactory.config.overrides import plan_from_words
 
 EIGHT = ("hardware=fsdp2", "hardware.processes=8", "hardware.device=cuda", "precision=bf16")

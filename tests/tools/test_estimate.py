@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 from rlfactory.config.memory.devices import gpu_models
-from rlfactory.config.memory.estimate import estimate
-from rlfactory.config.memory.suggestions import traits_of
+from rlfactory.config.memory.estimate import estimate, traits_of
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.tools.estimate import count, show
 from rlfactory.tools.fake_tensors import Counting, Speeds, Work, fake_tensors, with_fake_tensors

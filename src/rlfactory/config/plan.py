@@ -21,9 +21,14 @@ from rlfactory.config.evaluation_prompts import (
     evaluation_draws,
     row_notes,
 )
-from rlfactory.config.memory import suggestions
 from rlfactory.config.memory.devices import describe_device, describe_processes, process_notes
-from rlfactory.config.memory.estimate import estimate
+from rlfactory.config.memory.estimate import (
+    HOST_WORTH_A_ROW,
+    describe_host,
+    describe_memory,
+    estimate,
+    memory_notes,
+)
 from rlfactory.config.named_models import shown_model
 from rlfactory.config.nfe import (
     describe_accumulation,
@@ -213,10 +218,10 @@ def _derive(config: Config, traits: Traits) -> dict[str, str]:
     if traits["model"].get("media") != "texts":
         rows["passes"] += f"; {nfe_per_iteration(config, traits):,.0f} an iteration"
     estimated = estimate(config, traits)
-    rows["peak memory"] = suggestions.describe(config, estimated)
-    if estimated is not None and estimated.host >= suggestions.HOST_WORTH_A_ROW:
-        rows["host memory"] = suggestions.describe_host(estimated)
-    remarks += suggestions.notes(config, traits, estimated)
+    rows["peak memory"] = describe_memory(config, estimated)
+    if estimated is not None and estimated.host >= HOST_WORTH_A_ROW:
+        rows["host memory"] = describe_host(estimated)
+    remarks += memory_notes(config, traits, estimated)
     return rows | {f"note {i}": text for i, text in enumerate(remarks, start=1)}
 
 

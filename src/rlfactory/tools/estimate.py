@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from rlfactory.config.evaluation_prompts import evaluation_draws
 from rlfactory.config.memory.devices import GIB, gpu_of, on_gpu, processes_of
-from rlfactory.config.memory.suggestions import traits_of
+from rlfactory.config.memory.estimate import traits_of
 from rlfactory.config.nfe import items_per_sample, update_items
 from rlfactory.model.lm.gpt2_step import GPT2Step
 from rlfactory.model.text_base import TextModel

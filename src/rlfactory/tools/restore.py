@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from rlfactory.config.memory.devices import is_out_of_memory
-from rlfactory.config.memory.suggestions import explain_out_of_memory
+from rlfactory.config.memory.estimate import explain_out_of_memory
 from rlfactory.model.weight_sets import REFERENCE
 from rlfactory.report.summary import means_table
 from rlfactory.run.checkpoint.checksums import DamagedError, verify

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from rlfactory.config.memory import need
+from rlfactory.config.memory.estimate import traits_of
 from rlfactory.config.memory.model_parts import (
     LANGUAGE_MODEL,
     Activations,
@@ -18,7 +19,6 @@ from rlfactory.config.memory.model_parts import (
     published,
 )
 from rlfactory.config.memory.need import images_need, latent_area, latent_frames, text_tokens
-from rlfactory.config.memory.suggestions import traits_of
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.model import memory
 from rlfactory.model.pipelines import loading

@@ -14,9 +14,8 @@ from rlfactory.config.memory.devices import (
     on_gpu,
     shares_of,
 )
-from rlfactory.config.memory.estimate import Estimate, estimate
+from rlfactory.config.memory.estimate import Estimate, describe_memory, estimate, traits_of
 from rlfactory.config.memory.model_parts import parts_of
-from rlfactory.config.memory.suggestions import describe, traits_of
 from rlfactory.config.overrides import compose
 from rlfactory.hardware.environment import GPU
 from rlfactory.utils.types import GPUName
@@ -168,5 +167,5 @@ def test_blocks_are_those_of_the_network() -> None:
 
 def test_the_plan_says_that_each_process_takes_it() -> None:
     config = compose([*FULL, "hardware=ddp", *EIGHT]).values
-    assert describe(config, of("hardware=ddp", *EIGHT)).startswith("in each process about ")
-    assert describe(config | {"hardware": {"processes": 1}}, of()).startswith("about ")
+    assert describe_memory(config, of("hardware=ddp", *EIGHT)).startswith("in each process about ")
+    assert describe_memory(config | {"hardware": {"processes": 1}}, of()).startswith("about ")

@@ -12,16 +12,17 @@ from safetensors.torch import save_file
 
 from rlfactory.config.memory import devices
 from rlfactory.config.memory.devices import GIB, available_memory, is_out_of_memory
-from rlfactory.config.memory.estimate import Estimate, estimate
-from rlfactory.config.memory.model_parts import count_parameters, parts_of
-from rlfactory.config.memory.suggestions import (
-    describe,
+from rlfactory.config.memory.estimate import (
+    Estimate,
+    describe_memory,
+    estimate,
     explain_out_of_memory,
-    notes,
-    options,
+    memory_notes,
+    savings,
     suggestions,
     traits_of,
 )
+from rlfactory.config.memory.model_parts import count_parameters, parts_of
 from rlfactory.config.overrides import compose
 from rlfactory.hardware.environment import installed_gpus
 from rlfactory.utils.dotted_keys import with_values
@@ -178,8 +179,8 @@ def test_of_what_is_not_known_nothing_is_said(path: str) -> None:
     assert parts_of(path) is None
     chosen = config("model=sd35", f"model.path='{path}'")
     assert estimate(chosen, traits_of(chosen)) is None
-    assert describe(chosen, None) == f"not known before {path} is loaded"
-    assert [*notes(chosen, traits_of(chosen), None)] == []
+    assert describe_memory(chosen, None) == f"not known before {path} is loaded"
+    assert [*memory_notes(chosen, traits_of(chosen), None)] == []
 
 
 def test_a_broken_folder_is_not_known(tmp_path: Path) -> None:
@@ -191,12 +192,12 @@ def test_a_broken_folder_is_not_known(tmp_path: Path) -> None:
 
 def test_what_does_not_fit_is_told_with_words_to_type() -> None:
     chosen = config("model=sd35", "hardware.memory_gb=24", precision=EXACT)
-    (note,) = notes(chosen, traits_of(chosen), estimate(chosen, traits_of(chosen)))
+    (note,) = memory_notes(chosen, traits_of(chosen), estimate(chosen, traits_of(chosen)))
     assert note.startswith("this needs about 42.6 GiB and the device has 24")
     assert "precision=bf16 (saves" in note
     roomy = with_values(chosen, {"hardware.memory_gb": 80})
-    assert not [*notes(roomy, traits_of(roomy), estimate(roomy, traits_of(roomy)))]
-    assert describe(roomy, estimate(roomy, traits_of(roomy))).endswith("; the device has 80")
+    assert not [*memory_notes(roomy, traits_of(roomy), estimate(roomy, traits_of(roomy)))]
+    assert describe_memory(roomy, estimate(roomy, traits_of(roomy))).endswith("; the device has 80")
 
 
 def test_remedies_save_what_they_say() -> None:
@@ -210,14 +211,14 @@ def test_remedies_save_what_they_say() -> None:
     assert len({word.partition("=")[0] for word in words}) == len(words) <= 3
     first = max(
         before.peak - then.peak
-        for _, changes in options(chosen, traits_of(chosen))
+        for _, changes in savings(chosen, traits_of(chosen))
         if (then := estimate(with_values(chosen, changes), traits)) is not None
     )
     assert next(iter(words.values())) == pytest.approx(first)
 
 
 def words_of(chosen: Mapping[str, Any]) -> list[str]:
-    return [word for word, _ in options(chosen, traits_of(chosen))]
+    return [word for word, _ in savings(chosen, traits_of(chosen))]
 
 
 def test_only_words_that_help_are_offered() -> None:

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from rlfactory.config.memory.devices import GIB
-from rlfactory.config.memory.estimate import Estimate, estimate
+from rlfactory.config.memory.estimate import Estimate, estimate, savings, traits_of
 from rlfactory.config.memory.need import texts_need
-from rlfactory.config.memory.suggestions import options, traits_of
 from rlfactory.config.overrides import compose
 from rlfactory.utils.dotted_keys import with_values
 
@@ -109,7 +108,7 @@ def test_prompts_of_a_file_are_as_long_as_they_are(tmp_path: Path) -> None:
 
 def test_what_fits_is_advised() -> None:
     chosen = config(*EIGHT_B)
-    words = [word for word, _ in options(chosen, traits_of(chosen))]
+    words = [word for word, _ in savings(chosen, traits_of(chosen))]
     assert {"precision=bf16", "memory.gradient_checkpointing=true"} <= {*words}
     assert not any("vae" in word for word in words)
 

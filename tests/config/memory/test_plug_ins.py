@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from rlfactory.config.memory.estimate import traits_of
 from rlfactory.config.memory.model_parts import parts_of
 from rlfactory.config.memory.need import images_need, latent_area
-from rlfactory.config.memory.suggestions import traits_of
 from rlfactory.config.nfe import passes_per_sample
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.model.pipelines.local_models import zoo_path

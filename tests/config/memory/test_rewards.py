@@ -8,8 +8,13 @@ import torch
 from safetensors.torch import save_file
 from transformers import CLIPConfig, CLIPModel, Qwen2VLConfig
 
-from rlfactory.config.memory.estimate import Estimate, estimate, published_rewards, reward_weights
-from rlfactory.config.memory.suggestions import traits_of
+from rlfactory.config.memory.estimate import (
+    Estimate,
+    estimate,
+    published_rewards,
+    reward_weights,
+    traits_of,
+)
 from rlfactory.config.overrides import compose
 from rlfactory.reward.hpsv3 import HPSv3Network
 from rlfactory.utils.dotted_keys import with_values

@@ -9,8 +9,8 @@ from rlfactory.config.checks.base import Config, Traits, penalties
 from rlfactory.config.checks.chats import stop_notes, template_notes
 from rlfactory.config.checks.prompt_files import known_rows
 from rlfactory.config.checks.sampling import few_step_notes
+from rlfactory.config.memory.estimate import traits_of
 from rlfactory.config.memory.model_parts import published_pipeline, published_scheduler
-from rlfactory.config.memory.suggestions import traits_of
 from rlfactory.config.nfe import weight_sets
 from rlfactory.config.problems import override_key
 from rlfactory.config.schema.root import GROUPS

@@ -190,7 +190,7 @@ def _train_or_report(
         from rlfactory.config.memory.devices import is_out_of_memory
 
         if is_out_of_memory(error):
-            from rlfactory.config.memory.suggestions import explain_out_of_memory
+            from rlfactory.config.memory.estimate import explain_out_of_memory
 
             error = UserError(explain_out_of_memory(error, config))
         error = explained(error, folder.log)
