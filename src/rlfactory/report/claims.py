@@ -1,6 +1,5 @@
 """The verdicts on a sweep's claims, from the scores of its runs; as a table, and as a file."""
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -29,7 +28,7 @@ from rlfactory.report.verdicts import (
     less,
     verdict,
 )
-from rlfactory.run.atomic_write import write_text
+from rlfactory.run.atomic_write import write_json
 from rlfactory.sweep.table import BEFORE, Claim, Column
 from rlfactory.utils.data_files import read_json
 from rlfactory.utils.text import plural
@@ -244,9 +243,7 @@ class _Content(TypedDict):
 
 def write_claims(results: Sequence[ClaimResult], path: Path) -> Path:
     """Write the results as JSON, numbers with all digits."""
-    content = {"claims": [_plain(result) for result in results]}
-    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
-    write_text(path, text + "\n")
+    write_json(path, {"claims": [_plain(result) for result in results]}, allow_nan=False)
     return path
 
 

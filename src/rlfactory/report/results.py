@@ -4,7 +4,6 @@ training, as images or Markdown; and curves, page and summary at its end.
 Training imports this module alone of the package.
 """
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,7 +19,7 @@ from rlfactory.prompts.ops.pictured import PicturedText
 from rlfactory.report.image_grid import grid, strip
 from rlfactory.report.sample_pairs import readable_rows, samples_at
 from rlfactory.rollout import GeneratedSamples
-from rlfactory.run.atomic_write import new_file, write_text
+from rlfactory.run.atomic_write import new_file, write_json, write_text
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.metrics import read
 from rlfactory.run.samples import STRIP_PROMPTS, image_file, kept_images, sample_table
@@ -206,8 +205,7 @@ class TextGallery(Gallery):
         """Keep a row for each of the first prompts."""
         assert drawn.texts is not None
         self.kept.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(drawn.texts[:STRIP_PROMPTS], ensure_ascii=False, indent=1)
-        write_text(self.kept / f"{iteration:06d}.json", text + "\n")
+        write_json(self.kept / f"{iteration:06d}.json", drawn.texts[:STRIP_PROMPTS])
 
     def write_strip(self, prompts: Sequence[str]) -> None:
         kept: dict[int, list[str]] = {}

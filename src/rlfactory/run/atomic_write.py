@@ -1,5 +1,6 @@
 """Atomic writes: a file has its old or its new content, never a part of it."""
 
+import json
 import os
 import shutil
 import tempfile
@@ -17,6 +18,11 @@ def write_text(path: Path, text: str) -> None:
         file.write(text.encode())
         file.flush()
         os.fsync(file.fileno())
+
+
+def write_json(path: Path, value: object, *, allow_nan: bool = True) -> None:
+    """Write a value as JSON that people can read, by `write_text`."""
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=allow_nan) + "\n")
 
 
 @contextmanager

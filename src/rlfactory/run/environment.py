@@ -2,7 +2,6 @@
 on which bits depend, which a checkpoint records.
 """
 
-import json
 import os
 import platform
 import subprocess
@@ -12,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlfactory.run.atomic_write import write_text
+from rlfactory.run.atomic_write import write_json
 from rlfactory.run.checkpoint.checksums import read_manifest, versions
 from rlfactory.utils.data_files import FileError, read_json
 from rlfactory.utils.version import __version__, installed_version
@@ -53,8 +52,7 @@ def record_environment(path: Path, environment: Environment) -> None:
     """Append an environment to a file, unless it is the same as the last one."""
     kept = read_environments(path)
     if not kept or kept[-1] != environment:
-        rows = [asdict(row) for row in [*kept, environment]]
-        write_text(path, json.dumps(rows, indent=1) + "\n")
+        write_json(path, [asdict(row) for row in [*kept, environment]])
 
 
 def read_environments(path: Path) -> list[Environment]:

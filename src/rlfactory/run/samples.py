@@ -1,6 +1,5 @@
 """The samples of evaluations in a run folder: a table of each, and the images that were kept."""
 
-import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -8,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, TypedDict
 
-from rlfactory.run.atomic_write import write_text
+from rlfactory.run.atomic_write import write_json
 from rlfactory.utils.console import number
 from rlfactory.utils.data_files import FileError, read_json
 from rlfactory.utils.text import plain, table_lines
@@ -64,8 +63,7 @@ class SampleTable:
         """Write as JSON; paths of images are relative to its folder."""
         pictures = [picture.relative_to(path.parent).as_posix() for picture in self.pictures]
         content = {"title": self.title, "columns": self.columns, "rows": self.rows}
-        text = json.dumps(content | {"pictures": pictures}, ensure_ascii=False, indent=1)
-        write_text(path, text + "\n")
+        write_json(path, content | {"pictures": pictures})
 
     @classmethod
     def load(cls, path: Path) -> "SampleTable":

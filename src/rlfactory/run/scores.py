@@ -1,6 +1,5 @@
 """The scores of an evaluation, a fixed set of prompts, and all evaluations in a run folder."""
 
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from typing import NotRequired, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfactory.run.atomic_write import write_text
+from rlfactory.run.atomic_write import write_json
 from rlfactory.run.folder import RunFolder
 from rlfactory.utils.data_files import FileError, read_json
 
@@ -102,7 +101,7 @@ class Scores:
             "scores": scores,
         }
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1) + "\n")
+        write_json(path, content, allow_nan=False)
 
     @classmethod
     def load(cls, path: Path) -> "Scores":

@@ -3,7 +3,6 @@
 It is saved as `sweep.json` in a sweep's folder; reports read only this file and the run folders.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
 from itertools import islice
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
 from rlfactory.config.problems import Problem
-from rlfactory.run.atomic_write import write_text
+from rlfactory.run.atomic_write import write_json
 from rlfactory.utils.data_files import FileError, read_json
 
 TABLE_FILE = "sweep.json"
@@ -208,8 +207,7 @@ class Table:
 
     def save(self, folder: Path) -> None:
         """Write the folder's `sweep.json`."""
-        text = json.dumps(asdict(self), indent=1, ensure_ascii=False, allow_nan=False)
-        write_text(folder / TABLE_FILE, text + "\n")
+        write_json(folder / TABLE_FILE, asdict(self), allow_nan=False)
 
     @classmethod
     def load(cls, folder: Path) -> "Table":

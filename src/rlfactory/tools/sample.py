@@ -1,6 +1,5 @@
 """`rlfactory sample`: images or texts of given prompts, by a run's weights."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
@@ -16,7 +15,7 @@ from rlfactory.prompts.base import Prompt
 from rlfactory.report.image_grid import grid
 from rlfactory.report.results import beside_sources
 from rlfactory.rollout import GeneratedSamples
-from rlfactory.run.atomic_write import write_text
+from rlfactory.run.atomic_write import write_json
 from rlfactory.run.folder import RunFolder
 from rlfactory.tools.restore import located_config, restored_run
 from rlfactory.train.components import Components
@@ -154,8 +153,7 @@ def _write_settings(
             row |= {"given": given[number], "text": samples.texts[number]}
         else:
             row["file"] = _file(number, samples.images)
-    content = json.dumps({**settings, "samples": rows}, ensure_ascii=False, indent=1)
-    write_text(folder / "samples.json", content + "\n")
+    write_json(folder / "samples.json", {**settings, "samples": rows})
 
 
 def sampling_config(config: Config, prompts: Sequence[str], options: SamplingOptions) -> Config:

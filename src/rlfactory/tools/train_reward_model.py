@@ -4,7 +4,6 @@ It learns pairs of completions by the Bradley-Terry loss (arXiv 2009.01325, eq. 
 that the policy reads and writes: by the chat template, where there is one.
 """
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,7 +29,7 @@ from rlfactory.prompts.hub import load_prompts
 from rlfactory.prompts.ops.chat import reply_text
 from rlfactory.prompts.ops.held_out import FEWEST, held_out_texts
 from rlfactory.prompts.ops.prompt_list import RowReader
-from rlfactory.run.atomic_write import write_text
+from rlfactory.run.atomic_write import write_json, write_text
 from rlfactory.run.checkpoint.find import newest
 from rlfactory.run.folder import RunFolder
 from rlfactory.utils.console import print_error
@@ -200,7 +199,7 @@ def _write(folder: Path, network: Any, tokenizer: Any, prefix: str, found: dict[
     with no_bars():
         network.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    write_text(folder / REPORT, json.dumps(found, indent=1) + "\n")
+    write_json(folder / REPORT, found)
     shown = found | {"kind": type(network).__name__, "base": Path(found["base"]).name}
     write_text(folder / "README.md", CARD.format(**shown))
 

@@ -1,6 +1,5 @@
 """The checkpoints of a run on disk: their names, the newest undamaged one, the best, which stay."""
 
-import json
 import logging
 import math
 import re
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from rlfactory.run.atomic_write import remove_all, write_text
+from rlfactory.run.atomic_write import remove_all, write_json
 from rlfactory.run.checkpoint.checksums import DamagedError, verify
 from rlfactory.utils.data_files import read_json
 from rlfactory.utils.fault_injection import fault_point
@@ -120,8 +119,7 @@ class Best:
         if self.step is None or not checkpoint_of(self.checkpoints, self.step).is_dir():
             path.unlink(missing_ok=True)
             return
-        content = {"step": self.step, self.main: self.score}
-        write_text(path, json.dumps(content) + "\n")
+        write_json(path, {"step": self.step, self.main: self.score})
 
     def state_dict(self) -> dict[str, Any]:
         """The step and its score."""

@@ -3,7 +3,6 @@
 metrics.jsonl in the run folder is always written, and is what curves and reports are made from.
 """
 
-import json
 import os
 import uuid
 from abc import ABC, abstractmethod
@@ -12,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypedDict
 
-from rlfactory.run.atomic_write import write_text
+from rlfactory.run.atomic_write import write_json, write_text
 from rlfactory.run.samples import SampleTable
 from rlfactory.utils.data_files import FileError, read_json, read_text
 
@@ -216,8 +215,7 @@ def log_samples(logger: Logger, iteration: int, path: Path, prompt_set: str = ""
 def save_link(run_dir: Path, name: str, url: str | None) -> None:
     """Write the address of a service's page of this run, which model cards name, if it has one."""
     if url:
-        content = {**logger_links(run_dir), name: url}
-        write_text(run_dir / LINKS, json.dumps(content, indent=1) + "\n")
+        write_json(run_dir / LINKS, {**logger_links(run_dir), name: url})
 
 
 def logger_links(run_dir: Path) -> dict[str, str]:

@@ -1,6 +1,5 @@
 """`rlfactory inspect`: a page with what training changed inside a language model."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from rlfactory.model.causal_lm import CausalLM
 from rlfactory.model.weight_sets import REFERENCE
 from rlfactory.prompts.base import Prompt
 from rlfactory.report.page import template
-from rlfactory.run.atomic_write import write_text
+from rlfactory.run.atomic_write import write_json, write_text
 from rlfactory.run.folder import RunFolder
 from rlfactory.tools.inspect import figures
 from rlfactory.tools.inspect.analysis import Survey, survey
@@ -103,7 +102,7 @@ def _sample(survey: Survey, tokenizer: Any, i: int) -> dict[str, Any]:
 
 def write_report(found: dict[str, Any], title: str, folder: Path, subtitle: str = "") -> None:
     """Write `inspect.json` and `inspect.html`; `subtitle` says what good is."""
-    write_text(folder / "inspect.json", json.dumps(found, ensure_ascii=False, indent=1) + "\n")
+    write_json(folder / "inspect.json", found)
     drawn = [name for name in FIGURES if (folder / f"{name}.png").is_file()]
     write_text(folder / "inspect.html", page(found, title, subtitle, drawn))
 

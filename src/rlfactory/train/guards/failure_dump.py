@@ -1,6 +1,5 @@
 """Reports of what is not finite: which prompts it belongs to; and dumps of the tensors."""
 
-import json
 import logging
 import math
 import os
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from rlfactory.batch import Batch, TokenBatch, TrainingItems
 from rlfactory.rollout import Rollout
+from rlfactory.run.atomic_write import write_json
 from rlfactory.train.guards.update_guard import CheckedMicroBatch, NonFiniteReport, nonfinite, rows
 
 MAX_FOLDERS = 3
@@ -54,8 +54,7 @@ class FailureDump:
         # copies: safetensors refuses tensors that share memory or are not contiguous
         copies = {k: v.detach().to("cpu", copy=True).contiguous() for k, v in kept.items()}
         save_file(copies, unfinished / "batch.safetensors")
-        text = json.dumps(about(report, [*kept]), indent=1, allow_nan=False, ensure_ascii=False)
-        (unfinished / "about.json").write_text(text + "\n", encoding="utf-8")
+        write_json(unfinished / "about.json", about(report, [*kept]), allow_nan=False)
         self._make_room(folder)
         os.replace(unfinished, folder)
         return folder
