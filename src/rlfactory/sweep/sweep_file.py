@@ -2,16 +2,16 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import yaml
 
 from rlfactory.config.paths import packaged_folder
 from rlfactory.config.problems import PlanError, Problem, unknown_key, unknown_name
 from rlfactory.sweep.table import BEFORE, Claim, TableInfo, Task, form_problems, nested
-from rlfactory.utils.types import describe, matches
+from rlfactory.utils.data_files import mismatches
 
 Node = Mapping[str, Any]
 Words = list[str]
@@ -90,7 +90,7 @@ def read_sheet(path: Path) -> SweepFile:
         rows, sizes = content.get("rows"), [*content["sizes"]]
         if isinstance(rows, list):
             content = {**content, "rows": [_by_size(row, sizes) for row in rows]}
-    problems = [*_problems(SweepFile, content, "")]
+    problems = [Problem(at or "file", fault) for at, fault in mismatches(content, SweepFile)]
     if not problems:
         sheet: SweepFile = nested(SweepFile, content)
         problems += _contradictions(sheet)
@@ -104,30 +104,6 @@ def _by_size(row: object, sizes: list[str]) -> object:
         return row
     own = {size: row[size] for size in sizes if size in row}
     return {key: value for key, value in row.items() if key not in own} | {"by_size": own}
-
-
-def _problems(kind: Any, node: object, place: str) -> Iterator[Problem]:
-    """What is wrong with plain values that dataclasses are made of."""
-    inner = next((i for i in get_args(kind) if is_dataclass(i)), None)
-    if is_dataclass(kind) and isinstance(node, Mapping):
-        kinds, prefix = get_type_hints(kind), f"{place}." if place else ""
-        needed = [f.name for f in fields(kind) if f.default is f.default_factory is MISSING]
-        yield from (Problem(f"{prefix}{n}", "is missing") for n in needed if n not in node)
-        for name, value in node.items():
-            if name in kinds:
-                yield from _problems(kinds[name], value, f"{prefix}{name}")
-            else:
-                yield unknown_key(f"{prefix}{name}", [f"{prefix}{known}" for known in kinds])
-    elif is_dataclass(kind):
-        not_one = f"is {node!r}; allowed is a mapping"
-        yield Problem(
-            place or "file", not_one if place else "holds no mapping, so it is not a sweep"
-        )
-    elif inner is not None and isinstance(node, list | Mapping):
-        for key, value in node.items() if isinstance(node, Mapping) else enumerate(node):
-            yield from _problems(inner, value, f"{place}.{key}")
-    elif not matches(node, kind):
-        yield Problem(place, f"is {node!r}; allowed is {describe(kind)}")
 
 
 def _contradictions(sheet: SweepFile) -> Iterator[Problem]:

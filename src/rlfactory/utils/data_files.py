@@ -8,7 +8,7 @@ import json
 import os
 import stat
 import types
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
@@ -225,40 +225,45 @@ def require_kind(value: Any, kind: Any, path: Path, *, line: int = 0, remedy: st
 
 
 def mismatch(value: Any, kind: Any, at: str = "") -> str:
-    """What of a value is no `kind`, with its place; empty where it is one."""
+    """What of a value is no `kind` first, with its place; empty where it is one."""
+    place, fault = next(mismatches(value, kind, at), ("", ""))
+    return f"{place or 'its content'} {fault}" if fault else ""
+
+
+def mismatches(value: Any, kind: Any, at: str = "") -> Iterator[tuple[str, str]]:
+    """All that is no `kind` in a value: each one's place, and what is wrong there."""
     origin, args = get_origin(kind), get_args(kind)
-    if is_typeddict(kind):
-        return _mismatched_keys(value, get_type_hints(kind), kind.__required_keys__, at)
-    if is_dataclass(kind):
-        hints = get_type_hints(kind)
-        needed = {f.name for f in fields(kind) if f.default is f.default_factory is MISSING}
-        if isinstance(value, Mapping) and (unknown := sorted(value.keys() - hints.keys())):
-            return f"{_below(at, unknown[0])} is no key of it"
-        return _mismatched_keys(value, hints, needed, at)
-    if origin in (Union, types.UnionType):
-        rest = [option for option in args if option is not type(None)]
-        if value is None and len(rest) < len(args):
-            return ""
-        if len(rest) == 1:
-            return mismatch(value, rest[0], at)
-    if origin is list and isinstance(value, list):
-        found = (mismatch(item, args[0], _below(at, i)) for i, item in enumerate(value))
-        return next(filter(None, found), "")
-    if origin in (dict, Mapping) and isinstance(value, dict):
-        found = (mismatch(item, args[1], _below(at, key)) for key, item in value.items())
-        return next(filter(None, found), "")
-    if matches(value, kind):
-        return ""
-    return f"{at or 'its content'} is {_shown(value)}, not {describe(kind)}"
+    options = [option for option in args if option is not type(None)]
+    if is_typeddict(kind) or is_dataclass(kind):
+        yield from _mismatched_keys(value, kind, at)
+    elif origin in (Union, types.UnionType) and value is None and len(options) < len(args):
+        return
+    elif origin in (Union, types.UnionType) and len(options) == 1:
+        yield from mismatches(value, options[0], at)
+    elif origin is list and isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from mismatches(item, args[0], _below(at, number))
+    elif origin in (dict, Mapping) and isinstance(value, dict):
+        for key, item in value.items():
+            yield from mismatches(item, args[1], _below(at, key))
+    elif not matches(value, kind):
+        yield at, f"is {_shown(value)}, not {describe(kind)}"
 
 
-def _mismatched_keys(value: Any, kinds: Mapping[str, Any], needed: Collection[str], at: str) -> str:
+def _mismatched_keys(value: Any, kind: Any, at: str) -> Iterator[tuple[str, str]]:
     if not isinstance(value, Mapping):
-        return f"{at or 'its content'} is {_shown(value)}, not a mapping"
-    if missing := sorted({*needed} - value.keys()):
-        return f"{_below(at, missing[0])} is missing"
-    found = (mismatch(value[k], kinds[k], _below(at, k)) for k in kinds if k in value)
-    return next(filter(None, found), "")
+        yield at, f"is {_shown(value)}, not a mapping"
+        return
+    kinds = get_type_hints(kind)
+    if is_dataclass(kind):
+        needed = {f.name for f in fields(kind) if f.default is f.default_factory is MISSING}
+        for key in sorted(value.keys() - kinds.keys()):
+            yield _below(at, key), f"is no key of it; known are {', '.join(kinds)}"
+    else:
+        needed = kind.__required_keys__
+    yield from ((_below(at, key), "is missing") for key in sorted(needed - value.keys()))
+    for key in [key for key in kinds if key in value]:
+        yield from mismatches(value[key], kinds[key], _below(at, key))
 
 
 def _below(at: str, key: object) -> str:
