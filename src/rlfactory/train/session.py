@@ -4,6 +4,7 @@ import io
 import logging
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from rlfactory.train.checkpointing.savepoint import CheckpointManager, Checkpoin
 from rlfactory.train.components import Metrics, ProgressListener
 from rlfactory.train.evaluation.build import build_evaluator
 from rlfactory.train.evaluation.schedule import EvaluationReporter, EvaluationSchedule
-from rlfactory.train.guards.failure_dump import FailureDump
+from rlfactory.train.guards.failure_dump import write_dump
 from rlfactory.train.guards.update_guard import Guard
 from rlfactory.train.health import HealthMonitor
 from rlfactory.train.listeners import (
@@ -117,7 +118,7 @@ class Session:
             self.components,
             training_budget(self.config),
             progress,
-            guard=Guard(**self.config["guard"], recorder=FailureDump(self.folder.evidence)),
+            guard=Guard(**self.config["guard"], recorder=partial(write_dump, self.folder.evidence)),
             sync=None if is_alone else self._sync_stop,
         )
         self.evaluator = build_evaluator(self.config, self.components, progress)

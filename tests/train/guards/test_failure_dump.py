@@ -15,13 +15,13 @@ from rlfactory.batch import Batch, TokenBatch
 from rlfactory.rollout import Condition, Rollout, Tokens, Transitions
 from rlfactory.train.guards.failure_dump import (
     MAX_FOLDERS,
-    FailureDump,
     UpdatePosition,
     about,
     named_tensors,
     report_first,
     report_gradient,
     smallest,
+    write_dump,
 )
 from rlfactory.train.guards.update_guard import CheckedMicroBatch, NonFiniteReport
 
@@ -38,7 +38,7 @@ FOUND = NonFiniteReport(
 
 
 def test_it_can_be_read(tmp_path: Path) -> None:
-    place = FailureDump(tmp_path / "evidence")(FOUND)
+    place = write_dump(tmp_path / "evidence", FOUND)
     assert place == tmp_path / "evidence" / "iteration_000012"
     tensors = load_file(place / "batch.safetensors")
     assert tensors["mask"].tolist() == [True, False]
@@ -59,7 +59,7 @@ def test_it_can_be_read(tmp_path: Path) -> None:
 def test_tensors_that_share_their_memory_are_kept_both(tmp_path: Path) -> None:
     whole = torch.arange(4.0, requires_grad=True)
     tensors = {"whole": whole, "part": whole[1:3], "turned": torch.ones(2, 3).T}
-    place = FailureDump(tmp_path)(replace(FOUND, tensors=tensors))
+    place = write_dump(tmp_path, replace(FOUND, tensors=tensors))
     assert place is not None
     assert {k: [*v.shape] for k, v in load_file(place / "batch.safetensors").items()} == {
         "whole": [4],
@@ -69,18 +69,16 @@ def test_tensors_that_share_their_memory_are_kept_both(tmp_path: Path) -> None:
 
 
 def test_of_many_the_first_and_the_newest_stay(tmp_path: Path) -> None:
-    keep = FailureDump(tmp_path)
     for iteration in (3, 4, 9, 11, 11, 20):
-        keep(replace(FOUND, iteration=iteration, update=iteration))
+        write_dump(tmp_path, replace(FOUND, iteration=iteration, update=iteration))
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["iteration_000003", "iteration_000004", "iteration_000020"]
     assert len(names) == MAX_FOLDERS
 
 
 def test_the_same_iteration_once_more_is_told_anew(tmp_path: Path) -> None:
-    keep = FailureDump(tmp_path)
     for iteration, update in ((1, 1), (2, 1), (3, 1), (2, 2)):
-        place = keep(replace(FOUND, iteration=iteration, update=update))
+        place = write_dump(tmp_path, replace(FOUND, iteration=iteration, update=update))
     assert place is not None
     assert json.loads((place / "about.json").read_text())["update"] == 2
     assert len([*tmp_path.iterdir()]) == 3
@@ -91,7 +89,7 @@ def test_what_can_not_be_written_hides_nothing(
 ) -> None:
     (tmp_path / "file").write_text("")
     with caplog.at_level(logging.ERROR):
-        assert FailureDump(tmp_path / "file")(FOUND) is None
+        assert write_dump(tmp_path / "file", FOUND) is None
     assert "the evidence could not be written" in caplog.text
 
 

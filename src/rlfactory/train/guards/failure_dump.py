@@ -27,27 +27,15 @@ MAX_BYTES = 2**28
 log = logging.getLogger(__name__)
 
 
-class FailureDump:
-    """Writes reports as `iteration_000012/{batch.safetensors, about.json}` in a folder."""
+def write_dump(place: Path, report: NonFiniteReport) -> Path | None:
+    """Write a report as `iteration_000012/{batch.safetensors, about.json}` in a folder.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __call__(self, report: NonFiniteReport) -> Path | None:
-        """Write a report.
-
-        Returns:
-            Its folder; None if it could not be written, so that this error hides no other.
-        """
-        try:
-            return self._write(report)
-        except Exception:
-            log.exception("the evidence could not be written")
-            return None
-
-    def _write(self, report: NonFiniteReport) -> Path:
-        folder = self.folder / f"iteration_{report.iteration:06d}"
-        unfinished = folder.with_name(f".{folder.name}")
+    Returns:
+        Where it is; None if it could not be written, so that this error hides no other.
+    """
+    folder = place / f"iteration_{report.iteration:06d}"
+    unfinished = folder.with_name(f".{folder.name}")
+    try:
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
         kept = smallest(report.tensors)
@@ -55,15 +43,15 @@ class FailureDump:
         copies = {k: v.detach().to("cpu", copy=True).contiguous() for k, v in kept.items()}
         save_file(copies, unfinished / "batch.safetensors")
         write_json(unfinished / "about.json", about(report, [*kept]), allow_nan=False)
-        self._make_room(folder)
-        os.replace(unfinished, folder)
-        return folder
-
-    def _make_room(self, folder: Path) -> None:
-        """Remove the dump of the same name, or else the last one if there are enough."""
-        dumps = sorted(self.folder.glob("iteration_*"))
+        # that of the same name goes, or else the last one if there are enough
+        dumps = sorted(place.glob("iteration_*"))
         for old in [folder] if folder in dumps else dumps[MAX_FOLDERS - 1 :]:
             shutil.rmtree(old)
+        os.replace(unfinished, folder)
+    except Exception:
+        log.exception("the evidence could not be written")
+        return None
+    return folder
 
 
 def about(report: NonFiniteReport, kept: list[str]) -> dict[str, Any]:
