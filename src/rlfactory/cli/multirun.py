@@ -21,6 +21,7 @@ from rlfactory.config.plan import Plan
 from rlfactory.config.problems import PlanError, Problem, override_key, report
 from rlfactory.config.schema.root import GROUPS
 from rlfactory.config.words import SEARCHPATH, force_add, read, searched
+from rlfactory.sweep.jobs import with_jobs
 
 SWEEPER = "hydra/sweeper"
 """Chooses what draws the jobs one by one, so that they are not known in advance."""
@@ -153,7 +154,7 @@ def planned_jobs(words: Sequence[str], sweep: Path = Path("multirun/DATE_TIME"))
         raise PlanError(
             _of_all_jobs([*found.values()])
             if len(found) == len(names)
-            else _of_jobs(*fault, [*found])
+            else with_jobs(Problem(*fault), [*found], len(names))  # a fix would change the others
             for fault, found in faults.items()
         )
     return jobs
@@ -244,12 +245,6 @@ def _swept(words: Sequence[str]) -> str:
     """Overrides of one key as one override with all of their values."""
     values = dict.fromkeys(word.partition("=")[2] for word in words)
     return f"{words[0].partition('=')[0]}={','.join(values)}" if len(values) > 1 else words[0]
-
-
-def _of_jobs(key: str, message: str, names: Sequence[str]) -> Problem:
-    """A problem of some of the jobs; a fix would change the others too."""
-    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    return Problem(key, f"{message} (in {shown})")
 
 
 def _as_file_name(text: str) -> str:

@@ -26,7 +26,7 @@ JUDGES = "eval_rewards"
 """The key whose parts prompt sets name too."""
 
 COMBINED = {"reward": "combine", "logger": "several"}
-"""The option of a group that a typed list of names chooses."""
+"""Groups of which several options can be used at once, and the option that combines them."""
 
 
 def expand_parts(composed: ComposedConfig, places: Sequence[str] = ()) -> ComposedConfig:

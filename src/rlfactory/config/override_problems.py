@@ -9,7 +9,7 @@ import yaml
 
 from rlfactory.config._hydra import Override
 from rlfactory.config.companions import GLOBAL, is_global
-from rlfactory.config.composites import is_function
+from rlfactory.config.composites import COMBINED, is_function
 from rlfactory.config.named_models import is_hub_id
 from rlfactory.config.options import options
 from rlfactory.config.peers.names import Words, option_words, our_option, tables
@@ -18,8 +18,6 @@ from rlfactory.config.peers.values import candidates, prompts
 from rlfactory.config.problems import MISSPELT, Problem, closest
 from rlfactory.config.schema.root import GROUPS
 
-COMPOSITES = {"reward": "combine", "logger": "several"}
-"""Groups of which several options can be used at once, and the option that combines them."""
 SIZES = ("iterations", "prompts_per_iteration", "group_size", "epochs", "updates_per_iteration")
 """Keys by which counts of other libraries are converted."""
 
@@ -153,7 +151,7 @@ def explain_option(group: str, option: str, known: Collection[str]) -> Problem:
 
 def words_together(group: str, names: Sequence[str], known: Collection[str]) -> Words | None:
     """What to type for several options of a group in one run; None where that can't be."""
-    combined = COMPOSITES.get(group)
+    combined = COMBINED.get(group)
     if combined is None or not {*names} <= {*known} or len(names) < 2:
         return None
     return (f"{group}={combined}", f"{group}.of=[{','.join(names)}]")

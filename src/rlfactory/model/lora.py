@@ -301,11 +301,11 @@ def _require_targets(network: nn.Module, targets: Sequence[str]) -> None:
             )
 
 
-def _adaptable(network: nn.Module, count: int = 8) -> list[str]:
+def _adaptable(network: nn.Module) -> list[str]:
     """The most frequent names of linear layers, without the indices of their blocks."""
     matrices = [name for name, m in network.named_modules() if isinstance(m, nn.Linear | Conv1D)]
     endings = Counter(map(ending, matrices))
-    return [name for name, _ in endings.most_common(count)]
+    return [name for name, _ in endings.most_common(8)]
 
 
 def initial_values(

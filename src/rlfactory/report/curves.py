@@ -9,9 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from rlfactory.config.memory.estimate import traits_of
 from rlfactory.config.nfe import passes_per_sample
-from rlfactory.config.schema.root import COMPONENTS
-from rlfactory.config.schema.signature import read_signature
 from rlfactory.report.group import Group, Member
 from rlfactory.report.labels import metric_name
 from rlfactory.report.read import RunRecord, Series, prompt_scores
@@ -238,11 +237,6 @@ def planned_passes(runs: Sequence[RunRecord], name: str) -> float | None:
 
 
 def _updates_and_passes(config: Mapping[str, Any], name: str) -> tuple[int, float]:
-    traits = {
-        group: read_signature(config[group]["_target_"]).class_constants
-        for group in COMPONENTS
-        if "_target_" in (config.get(group) or {})
-    }
-    sample, compare, train = passes_per_sample(config, traits)
+    sample, compare, train = passes_per_sample(config, traits_of(config))
     passes = {"rollout": sample + compare, "train": train, "all": sample + compare + train}
     return int(config["iterations"] * config["updates_per_iteration"]), passes[name]

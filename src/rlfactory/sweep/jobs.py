@@ -206,7 +206,7 @@ def plans_of(jobs: Sequence[Job]) -> dict[str, Plan]:
     for problem, names in _incompatible_stages(jobs, by_name).items():
         jobs_with.setdefault(problem, []).extend(names)
     if jobs_with:
-        raise PlanError([_with_jobs(p, names, len(jobs)) for p, names in jobs_with.items()])
+        raise PlanError([with_jobs(p, names, len(jobs)) for p, names in jobs_with.items()])
     return by_name
 
 
@@ -236,7 +236,7 @@ def _incompatible_stages(
     return jobs_with
 
 
-def _with_jobs(problem: Problem, names: Sequence[str], total: int) -> Problem:
+def with_jobs(problem: Problem, names: Sequence[str], total: int) -> Problem:
     """The problem with the names of its jobs in the message."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     where = (

@@ -37,13 +37,11 @@ def heat(
     columns: Sequence[str],
     limit: float,
     write: Write | None,
-    *,
-    turned: bool = False,
 ) -> Any:
     """Draw `values` `[rows, columns]`, white at 0, with numbers where there is room for them."""
     image = ax.imshow(values.numpy(), cmap="RdBu", vmin=-limit, vmax=limit, aspect="auto")
     ax.set_yticks(range(len(rows)), rows)
-    ax.set_xticks(range(len(columns)), columns, rotation=90 if turned else 0)
+    ax.set_xticks(range(len(columns)), columns)
     ax.tick_params(length=0)
     if write is not None and values.numel() <= _MOST_WRITTEN:
         for (y, x), value in np.ndenumerate(values.numpy()):
