@@ -40,7 +40,7 @@ def expand_parts(composed: ComposedConfig, places: Sequence[str] = ()) -> Compos
         node = values.get(key)
         if not isinstance(node, Mapping) or not _is_composite(node):
             continue
-        known = _group_options(group, tuple(places))
+        known = options(group, places)
         parts: dict[str, Any] = {}
         wanted = [*dict.fromkeys([*node["of"], *(named_by_sets(values) if key == JUDGES else ())])]
         functions = {part_name(n): n for n in wanted if group == "reward" and is_function(n)}
@@ -162,22 +162,16 @@ def _is_name(name: object) -> bool:
 
 def option_values(group: str, name: str) -> Mapping[str, Any]:
     """The values of a group's option; PlanError if the group has no such option."""
-    if name in (known := _group_options(group, ())):
+    if name in (known := options(group)):
         return _option(group, name, ())
     raise PlanError([_unknown(f"{group}.of", group, name, [*known], [name])])
-
-
-# cached: Hydra can't be initialised again while its command line runs a job
-@cache
-def _group_options(group: str, places: tuple[str, ...]) -> Mapping[str, Path]:
-    return options(group, places)
 
 
 @cache
 def _option(group: str, name: str, places: tuple[str, ...]) -> Mapping[str, Any]:
     """The values of an option of a group."""
     try:
-        values = _read_option(_group_options(group, places)[name], group)
+        values = _read_option(options(group, places)[name], group)
         if values is not None:
             return values
         searched = [f"{SEARCHPATH}={typed_value(places)}"] if places else []

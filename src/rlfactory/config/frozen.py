@@ -85,33 +85,23 @@ def _later_keys() -> Config:
     return {**LATER_KEYS, **{key: defaults[key] for key in NO_EFFECT_ON_RESULTS}}
 
 
-def check_frozen(frozen: Config) -> list[Problem]:
-    """Problems of a frozen, upgraded configuration: targets that may not be imported, and
-    missing keys that change results.
+def frozen_file_problems(frozen: Config) -> list[Problem]:
+    """The problems of an upgraded configuration: targets that may not be imported, missing keys
+    that change results, and values of a wrong type. Keys that only other versions know are none.
     """
     trusted = trusted_by(frozen)
-    refused = []
-    for key, target in texts(frozen):
-        if last_part(key) != "_target_":
-            continue
-        if not is_allowed(target, trusted):
-            message = f"{target} lies outside the packages that may be named here"
-            refused.append(Problem(key, message))
-    missing = [*missing_root_keys(frozen), *_missing_component_keys(frozen)]
-    if not missing:
-        return refused
-    message = (
-        f"config.yaml lacks {', '.join(missing)}: the run was started by another version of"
-        " rlfactory; resume it with that version, or start a new run"
-    )
-    return [*refused, Problem(missing[0], message)]
-
-
-def frozen_file_problems(frozen: Config) -> list[Problem]:
-    """The problems of an upgraded configuration: what it names, what it lacks, and values of a
-    wrong type. Keys that only other versions know are none.
-    """
-    if problems := check_frozen(frozen):
+    problems = [
+        Problem(key, f"{target} lies outside the packages that may be named here")
+        for key, target in texts(frozen)
+        if last_part(key) == "_target_" and not is_allowed(target, trusted)
+    ]
+    if missing := [*missing_root_keys(frozen), *_missing_component_keys(frozen)]:
+        message = (
+            f"config.yaml lacks {', '.join(missing)}: the run was started by another version of"
+            " rlfactory; resume it with that version, or start a new run"
+        )
+        problems.append(Problem(missing[0], message))
+    if problems:
         return problems
     problems = [*root_problems(frozen, may_have_others=True), *all_node_problems(frozen, {})]
     if not problems and abs(frozen["seed"]) > LARGEST_SEED:

@@ -33,7 +33,7 @@ READ_BY_PLAN: Mapping[str, tuple[str, ...]] = {
 
 def root_problems(config: Config, *, may_have_others: bool = False) -> Iterator[Problem]:
     """The problems of the keys that belong to no component; unknown ones may be none."""
-    return _typed(config, RootConfig, "", may_have_others)
+    return typed_problems(config, RootConfig, "", may_have_others)
 
 
 def missing_root_keys(config: Config) -> list[str]:
@@ -41,7 +41,9 @@ def missing_root_keys(config: Config) -> list[str]:
     return [problem.key for problem in root_problems(config) if problem.message == LACKING]
 
 
-def _typed(values: Config, schema: Any, prefix: str, may_have_others: bool) -> Iterator[Problem]:
+def typed_problems(
+    values: Config, schema: Any, prefix: str = "", may_have_others: bool = False
+) -> Iterator[Problem]:
     """The problems of a mapping whose keys and types a dataclass describes."""
     known = {f.name for f in fields(schema)} | {*(COMPONENTS if schema is RootConfig else ())}
     for extra in () if may_have_others else values.keys() - known:
@@ -55,7 +57,7 @@ def _typed(values: Config, schema: Any, prefix: str, may_have_others: bool) -> I
             if not isinstance(inner, Mapping):
                 yield Problem(key, f"is {inner!r}; allowed is a mapping")
                 continue
-            yield from _typed(inner, field.type, f"{key}.", may_have_others)
+            yield from typed_problems(inner, field.type, f"{key}.", may_have_others)
         else:
             yield from _value_problems(key, values[field.name], field.type)
 

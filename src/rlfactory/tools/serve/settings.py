@@ -1,11 +1,13 @@
 """The server's own settings: address, token, limits."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from rlfactory.config.problems import PlanError, Problem, override_key
-from rlfactory.utils.types import NonNegativeInt, Positive, PositiveInt, describe, matches
+from rlfactory.config.schema_problems import typed_problems
+from rlfactory.utils.types import NonNegativeInt, Positive, PositiveInt
 
 MIB = 2**20
 LARGEST_PORT = 65535
@@ -55,8 +57,9 @@ def read_settings(words: Sequence[str]) -> tuple[ServeSettings, list[str]]:
     """Split `words` into the server's settings and overrides; PlanError if some are wrong."""
     own = {f.name: f.type for f in fields(ServeSettings)}
     settings = [word for word in words if override_key(word) in own and "=" in word]
-    values, problems = _values(settings, own)
+    values = {key: _value(word, own[key]) for word in settings for key in [override_key(word)]}
     others = [word for word in words if word not in settings]
+    problems = [*typed_problems(asdict(ServeSettings()) | values, ServeSettings)]
     problems += _unknown(others, own)
     if not problems and (port := values.get("port", 0)) > LARGEST_PORT:
         message = f"is {port}; allowed is 0 to {LARGEST_PORT}, where 0 finds a free one"
@@ -66,23 +69,14 @@ def read_settings(words: Sequence[str]) -> tuple[ServeSettings, list[str]]:
     return ServeSettings(**values), others
 
 
-def _values(words: Sequence[str], kinds: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
+def _value(word: str, kind: Any) -> Any:
+    """A typed value; a text where it can't be read, or one is wanted."""
     from rlfactory.config._hydra import CompositionError, parse
 
-    values: dict[str, Any] = {}
-    problems = []
-    for word in words:
-        key = override_key(word)
-        try:
-            value = parse([word])[0].value()
-        except CompositionError:
-            value = None
-        if isinstance(value, int | float) and kinds[key] is str:
-            value = word.partition("=")[2]
-        if not matches(value, kinds[key]):
-            problems.append(Problem(key, f"is {value!r}; allowed is {describe(kinds[key])}"))
-        values[key] = value
-    return values, problems
+    with suppress(CompositionError):
+        if kind is not str:
+            return parse([word])[0].value()
+    return word.partition("=")[2]
 
 
 def _unknown(words: Sequence[str], own: Mapping[str, Any]) -> Iterator[Problem]:
