@@ -75,16 +75,13 @@ def _joined(words: Sequence[str]) -> list[str]:
         flag, equals, value = word.partition("=")
         if _sets_key(flag) and not equals and rest and "=" not in rest[0] and rest[0][:1] != "-":
             equals, value = "=", rest.pop(0)
-        joined.append(f"{_key(flag)}={value}" if equals and _sets_key(flag) else word)
+        key = flag.removeprefix("--").replace("-", "_")
+        joined.append(f"{key}={value}" if equals and _sets_key(flag) else word)
     return joined
 
 
 def _sets_key(flag: str) -> bool:
     return flag.startswith("--") and flag not in LONG_FLAGS
-
-
-def _key(flag: str) -> str:
-    return flag.removeprefix("--").replace("-", "_")
 
 
 def flags_first(words: Sequence[str]) -> list[str]:

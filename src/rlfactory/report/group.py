@@ -244,12 +244,9 @@ def _axes_text(axes: Mapping[str, Any]) -> str:
     varied = {key: value for key, value in axes.items() if key not in ("seed", "stage", "trial")}
     if "trial" not in axes:
         return ", ".join(f"{key}={shown(value)}" for key, value in varied.items())
-    values = (f"{'.'.join(key.split('.')[-2:])} {_rounded(v)}" for key, v in varied.items())
+    rounded = {k: f"{v:.3g}" if isinstance(v, float) else shown(v) for k, v in varied.items()}
+    values = (f"{'.'.join(key.split('.')[-2:])} {value}" for key, value in rounded.items())
     return f"trial {axes['trial']}: {', '.join(values)}"
-
-
-def _rounded(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else shown(value)
 
 
 def _stages(job: Job, by_name: Mapping[str, Job]) -> list[Job]:

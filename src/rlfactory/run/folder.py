@@ -195,9 +195,11 @@ def require_unused(path: Path) -> None:
     except OSError as error:
         raise _unusable(path, error) from error
     if path.exists() and used is not None:
+        others = (path.with_name(f"{path.name}_{n}") for n in range(2, 10**6))
+        free = next(other for other in others if not other.exists())
         raise RunFolderError(
             f"run_dir: {path} is not empty (it holds {used.name}), and nothing is overwritten; "
-            f"type run_dir={_free_name(path)}, or leave run_dir out for a new folder"
+            f"type run_dir={free}, or leave run_dir out for a new folder"
         )
 
 
@@ -234,10 +236,4 @@ def _unusable(path: Path, error: OSError) -> RunFolderError:
         reason = f"a link to {path.readlink()}, which is not there"
     return RunFolderError(
         f"run_dir: {path} cannot be written ({reason}); type run_dir=FOLDER with one that can"
-    )
-
-
-def _free_name(path: Path) -> Path:
-    return next(
-        p for n in range(2, 10**6) if not (p := path.with_name(f"{path.name}_{n}")).exists()
     )

@@ -38,7 +38,7 @@ from rlfactory.sweep.process import (
 )
 from rlfactory.sweep.search import Search, search_of
 from rlfactory.sweep.sweep_file import SweepFile, file_of, read_sheet, sweeps
-from rlfactory.sweep.table import Column, Job, Table
+from rlfactory.sweep.table import Job, Table
 
 
 def gpus(asked: Sequence[str] | None = None) -> list[str]:
@@ -78,7 +78,8 @@ def sweep(words: Sequence[str]) -> int:
         return list_sweeps()
     asked = prepared(read_request(words))
     lines = plan_lines(asked.sheet, asked.table, asked.jobs, asked.plans, asked.folder)
-    print("\n".join([*lines, *_search_lines(asked)]), flush=True)
+    of_search = [] if asked.search is None else asked.search.lines()
+    print("\n".join([*lines, *of_search]), flush=True)
     return 0 if asked.request.only_plan else run(asked, words)
 
 
@@ -143,13 +144,10 @@ def _of_rows(jobs: list[Job], asked: Sequence[str]) -> list[Job]:
     return [job for job in jobs if job.name in needed]
 
 
-def _search_lines(asked: Sweep) -> list[str]:
-    return [] if asked.search is None else [*asked.search.lines()]
-
-
 def run(asked: Sweep, words: Sequence[str]) -> int:
     """Run the jobs; returns 0, 1 if any failed, or 128 + the number of a signal that stopped it."""
-    score = score_of(first_measured(asked.table.columns))
+    measure = first_measured(asked.table.columns).measure  # of a reward, whose name is shown
+    score = measure.partition("/")[2].removeprefix("reward/").removesuffix("/mean")
     iterations = {name: plan.config["iterations"] for name, plan in asked.plans.items()}
     board = LiveTable(asked.jobs, asked.folder, iterations, score, sys.stdout)
     with locked(asked.folder), listening() as stop:
@@ -188,8 +186,3 @@ def _runner(asked: Sweep, board: LiveTable, stop: StopRequest) -> Runner:
     if request.launcher in ("pool", "basic"):
         return Pool(environments, board, stop)
     return HydraLauncher(request, asked.folder, environments, board, stop)
-
-
-def score_of(column: Column) -> str:
-    """The name of the reward that a column measures."""
-    return column.measure.partition("/")[2].removeprefix("reward/").removesuffix("/mean")

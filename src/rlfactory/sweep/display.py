@@ -73,7 +73,8 @@ def outcome_lines(
     width = max((len(job.name) for job in jobs), default=0)
     for job in jobs:
         status = read_status(folder / job.folder, score)
-        outcome = _outcome(status.state, states.get(job.name))
+        ended = states.get(job.name)  # a job may end without writing its state
+        outcome = ended if ended in ("blocked", "failed") else OUTCOMES[status.state]
         reached = f"  iteration {status.iteration}" if status.iteration else ""
         yield f"{job.name:<{width}}  {outcome:<11}{reached}".rstrip()
     for job in jobs:
@@ -83,11 +84,6 @@ def outcome_lines(
             reason = failure(folder / job.folder, job_output(folder, job))
             yield "\n".join([f"\n{job.name} failed:", *(f"  {line}" for line in reason)])
             yield f"  see {job_output(folder, job)}"
-
-
-def _outcome(state: str, ended: str | None) -> str:
-    """The folder's state, unless the job ended without writing one."""
-    return ended if ended in ("blocked", "failed") else OUTCOMES[state]
 
 
 STYLES = {"running": "bold", "done": "green", "failed": "red", "blocked": "red", "waiting": "dim"}

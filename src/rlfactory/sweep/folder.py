@@ -178,11 +178,6 @@ def take(path: Path, *, wait: bool = False) -> int | None:
     return None
 
 
-def job_lock(folder: Path, job: Job) -> Path:
-    """The lock file that a job's process holds."""
-    return folder / LOGS / f"{job.folder}.lock"
-
-
 def job_output(folder: Path, job: Job) -> Path:
     """The file with what a job's process prints."""
     return folder / LOGS / f"{job.folder}.txt"

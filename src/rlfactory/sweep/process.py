@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from rlfactory.sweep.folder import job_lock, job_output, state_of, take
+from rlfactory.sweep.folder import job_output, state_of, take
 from rlfactory.sweep.sweep_file import Words
 from rlfactory.sweep.table import Job
 from rlfactory.utils.processes import signal_handlers, start_process
@@ -44,7 +44,8 @@ def launch_of(job: Job, folder: Path) -> JobCommand:
     """The command of a job of the sweep in `folder`."""
     run = folder / job.folder
     command = [*COMMAND, *words_of(job, folder)]
-    return JobCommand(job, command, run, job_lock(folder, job), job_output(folder, job))
+    output = job_output(folder, job)
+    return JobCommand(job, command, run, output.with_suffix(".lock"), output)
 
 
 def words_of(job: Job, folder: Path) -> Words:

@@ -253,11 +253,6 @@ def describe_memory(config: Config, found: Estimate | None) -> str:
     return f"{each}{found}" + (f"; {device} has {available / GIB:.0f}" if available else "")
 
 
-def describe_host(found: Estimate) -> str:
-    """Main memory of a process beside its device's."""
-    return f"about {found.host / GIB:.1f} GiB a process, for the snapshot and a checkpoint"
-
-
 def memory_notes(config: Config, traits: Traits, found: Estimate | None) -> Iterator[str]:
     """A warning if the run will not fit."""
     available, device = available_memory(config)

@@ -142,7 +142,9 @@ def draw_direction(survey: Survey, path: Path, subtitle: str = "") -> None:
         "Tuned less base, same texts": survey.direction.shift,
     }
     layers, heads = survey.layers, survey.heads
-    values = [_without_bias(by_layer(parts, layers)).flip(0) for parts in panels.values()]
+    # [L, H + 1]: heads and MLP, without the bias
+    own = [by_layer(parts, layers) for parts in panels.values()]
+    values = [torch.cat([one[:, :-2], one[:, -1:]], 1).flip(0) for one in own]
     rows = [str(i) for i in range(layers, 0, -1)]
     columns = [*map(str, range(1, heads + 1)), "MLP"]
     size = (3.4 + 0.95 * len(columns), 1.9 + 0.42 * layers)
@@ -156,11 +158,6 @@ def draw_direction(survey: Survey, path: Path, subtitle: str = "") -> None:
             ax.set_ylabel("layer")
         colour_scale(figure, image, axes, "share of the gap between bad and good", plain)
         _title(figure, "What each part writes along the direction from bad to good", subtitle)
-
-
-def _without_bias(layers: Tensor) -> Tensor:
-    """Of contributions `[L, H + 2]` those of the heads and the MLP, `[L, H + 1]`."""
-    return torch.cat([layers[:, :-2], layers[:, -1:]], 1)
 
 
 def _title(figure: "Figure", title: str, subtitle: str) -> None:
