@@ -26,8 +26,8 @@ from rlfactory.sweep.jobs import (
     size_of,
     slug,
 )
-from rlfactory.sweep.launcher import HydraLauncher, require_launcher
 from rlfactory.sweep.process import (
+    HydraLauncher,
     Pool,
     Runner,
     StopRequest,
@@ -35,6 +35,7 @@ from rlfactory.sweep.process import (
     environment,
     launch_of,
     listening,
+    require_launcher,
 )
 from rlfactory.sweep.search import Search, search_of
 from rlfactory.sweep.sweep_file import SweepFile, file_of, read_sheet, sweeps
