@@ -4,7 +4,7 @@ import gc
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING
 from rlfactory.cli.flags import (
     COMMANDS,
     FORCE,
+    FUNCTIONS,
     HYDRA_FLAGS,
     MULTIRUN_FLAGS,
     TAKE_OVER,
+    WITH_FLAGS,
+    WITH_WORDS,
     flag_problems,
     plain_words,
     plugin_problems,
@@ -73,24 +76,6 @@ def main() -> None:
     sys.exit(code)
 
 
-WITH_FLAGS: Mapping[str, str] = {
-    **dict.fromkeys(("report", "compare"), "rlfactory.report.command"),
-    **dict.fromkeys(("resume", "sample", "inspect", "export"), "rlfactory.cli.run_commands"),
-    **dict.fromkeys(("verify", "reward_model", "import_config"), "rlfactory.cli.run_commands"),
-}
-"""The modules with the functions of commands that take flags."""
-WITH_WORDS: Mapping[str, str] = {
-    **dict.fromkeys(("check", "estimate", "list_options"), "rlfactory.cli.app"),
-    "explain": "rlfactory.cli.explain",
-    **dict.fromkeys(("evaluate", "sync"), "rlfactory.cli.run_commands"),
-    "serve": "rlfactory.tools.serve.command",
-    "sweep": "rlfactory.sweep.command",
-}
-"""The same of commands that take overrides and names."""
-FUNCTIONS = {"import": "import_config", "list": "list_options", "reward-model": "reward_model"}
-"""The functions of commands whose names are none."""
-
-
 def dispatch(argv: Sequence[str]) -> int:
     """Run a subcommand, or train."""
     from rlfactory.config.overrides import plan_composed
@@ -100,8 +85,7 @@ def dispatch(argv: Sequence[str]) -> int:
     trust_names(names_in(argv))
     argv = plain_words(argv)
     command = argv[0] if argv else ""
-    function = FUNCTIONS.get(command, command)
-    asks_for_help = function in WITH_WORDS and {"-h", "--help"} & {*argv}
+    asks_for_help = command in WITH_WORDS and {"-h", "--help"} & {*argv}
     if command in ("-h", "--help", "help") or asks_for_help:
         from rlfactory.cli.arguments import show_help
 
@@ -109,17 +93,16 @@ def dispatch(argv: Sequence[str]) -> int:
     if command == "--version":
         print(__version__)
         return 0
-    if function in WITH_FLAGS:
-        return _call(WITH_FLAGS[function], function, argv[1:])
+    if command in WITH_FLAGS:
+        return _call(argv)
     words = normalise_words([word for word in argv if word not in (FORCE, TAKE_OVER)])
     command = words[0] if words else ""
-    function = FUNCTIONS.get(command, command)
-    if command in ("check", "estimate") or function not in WITH_WORDS:
+    if command in ("check", "estimate") or command not in WITH_WORDS:
         refuse_config_files(words)
         if problems := [*flag_problems(words), *plugin_problems(words)]:
             raise PlanError(problems)
-    if function in WITH_WORDS:
-        return _call(WITH_WORDS[function], function, words[1:])
+    if command in WITH_WORDS:
+        return _call(words)
     if any(word.split("=")[0] in HYDRA_FLAGS for word in words):
         if MULTIRUN_FLAGS & {*words}:
             _refuse_words([word for word in words if not word.startswith("-")])
@@ -129,9 +112,11 @@ def dispatch(argv: Sequence[str]) -> int:
     return train(words, argv)
 
 
-def _call(module: str, function: str, words: Sequence[str]) -> int:
+def _call(words: Sequence[str]) -> int:
     """A command's exit code; only its own module is imported."""
-    return int(getattr(import_module(module), function)(words))
+    command, *rest = words
+    function = FUNCTIONS.get(command, command.replace("-", "_"))
+    return int(getattr(import_module(COMMANDS[command]), function)(rest))
 
 
 def train(overrides: Sequence[str], typed: Sequence[str]) -> int:
@@ -223,7 +208,7 @@ def list_options(words: Sequence[str]) -> int:
 
     groups = [w for w in words if "=" not in w] or list(GROUPS)
     if groups == ["sweeps"]:
-        return _call(WITH_WORDS["sweep"], "sweep", [])
+        return _call(["sweep"])
     group, *names = groups
     if group in GROUPS and names and not {*names} & {*GROUPS}:
         from rlfactory.cli.explain import describe_option

@@ -7,14 +7,23 @@ from pathlib import Path
 
 from rlfactory.config.problems import PlanError, Problem, override_key, unknown_name
 
-_COMMANDS = """
-check estimate list explain resume sample evaluate report compare import inspect export serve sweep
-sync reward-model verify
-"""
-COMMANDS = tuple(_COMMANDS.split())
-"""The commands besides training."""
-PLANNED = ("check", "estimate", "explain", "evaluate", "serve", "sweep", "sync")
-"""Commands that take overrides, as training does; the others have flags and files."""
+WITH_FLAGS = {
+    **dict.fromkeys(("report", "compare"), "rlfactory.report.command"),
+    **dict.fromkeys(("resume", "sample", "inspect", "export"), "rlfactory.cli.run_commands"),
+    **dict.fromkeys(("verify", "reward-model", "import"), "rlfactory.cli.run_commands"),
+}
+"""The commands that take flags and files, and the modules with their functions."""
+WITH_WORDS = {
+    **dict.fromkeys(("check", "estimate", "list"), "rlfactory.cli.app"),
+    "explain": "rlfactory.cli.explain",
+    **dict.fromkeys(("evaluate", "sync"), "rlfactory.cli.run_commands"),
+    "serve": "rlfactory.tools.serve.command",
+    "sweep": "rlfactory.sweep.command",
+}
+"""The same of those that take overrides and names, as training does."""
+COMMANDS = {**WITH_FLAGS, **WITH_WORDS}
+FUNCTIONS = {"import": "import_config", "list": "list_options"}
+"""The functions of commands whose names can be none."""
 FORCE, TAKE_OVER = "--force", "--take-over"
 CONFIG_FILE = re.compile(r"(?:--)?(?:config(?:_file)?=)?([^=]+\.(?:ya?ml|json|py)(?::\w+)?)")
 VALUES = ("--cfg", "--info", "--package")
@@ -49,7 +58,7 @@ LONG_FLAGS = {*VALUES, *SHORT.values(), *NOT_OURS, *COMPLETION_FLAGS, FORCE, TAK
 def plain_words(words: Sequence[str]) -> list[str]:
     """The words without the word `train`, and `--key=value` as `key=value`."""
     rest = list(words[1:] if words[:1] == ["train"] else words)
-    if rest and rest[0] in ("help", *COMMANDS) and rest[0] not in PLANNED:
+    if rest and rest[0] in ("help", *WITH_FLAGS):
         return rest
     return _joined(rest)
 
