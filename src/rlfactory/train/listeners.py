@@ -13,7 +13,7 @@ A run has one list of listeners and calls them in its order:
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from rlfactory.rollout import GeneratedSamples, Rollout
 from rlfactory.run.disk_errors import explain_disk_errors
@@ -118,6 +118,11 @@ class FunctionListener(Listener):
 
     def after_iteration(self, iteration: Iteration) -> None:
         self.function(iteration)
+
+
+def as_listener(given: Any) -> Listener:
+    """A listener as it is; a function as a `FunctionListener`."""
+    return given if hasattr(given, "after_iteration") else FunctionListener(given)
 
 
 class MetricsRecorder(Listener):

@@ -34,13 +34,13 @@ from rlfactory.train.guards.failure_dump import write_dump
 from rlfactory.train.guards.update_guard import Guard
 from rlfactory.train.health import HealthMonitor
 from rlfactory.train.listeners import (
-    FunctionListener,
     Iteration,
     Listener,
     MetricsRecorder,
     Outcome,
     ProgressDisplay,
     Summary,
+    as_listener,
 )
 from rlfactory.train.process.ranks import is_peer_lost
 from rlfactory.train.process.signals import Interruption, Stop, StopAwareProgress
@@ -178,7 +178,7 @@ class Session:
             self.health,
             self.checkpointing,
             self.evaluation,
-            *(u if hasattr(u, "after_iteration") else FunctionListener(u) for u in users),
+            *map(as_listener, users),
         ]
 
     def _restore(self, resume: ResumePoint, lines: int) -> None:

@@ -73,7 +73,7 @@ def _value(word: str, kind: Any) -> Any:
     """A typed value; a text where it can't be read, or one is wanted."""
     from rlfactory.config._hydra import CompositionError, parse
 
-    with suppress(CompositionError):
+    with suppress(*CompositionError):
         if kind is not str:
             return parse([word])[0].value()
     return word.partition("=")[2]
