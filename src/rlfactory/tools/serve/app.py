@@ -32,15 +32,6 @@ from rlfactory.tools.serve.settings import ServeSettings
 from rlfactory.utils.workers import WorkerThread
 
 
-class Refusal(Exception):
-    """A request that gets no scores: an HTTP status, and a message."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-
-
 class AnswerCache:
     """The latest answers by idempotency key, at most `count`.
 
@@ -57,14 +48,14 @@ class AnswerCache:
     ) -> bytes:
         """The answer of `work`, or the one that `key` got before.
 
-        Refusal (422) where that was for a body with another `digest`.
+        HTTPException (422) where that was for a body with another `digest`.
         """
         if key is None or not self.count:
             return await work()
         if key in self._answers:
             known, answer = self._answers[key]
             if known != digest:
-                raise Refusal(422, "this idempotency key belongs to another request")
+                raise HTTPException(422, "this idempotency key belongs to another request")
         else:
             answer = asyncio.ensure_future(work())
             self._answers[key] = digest, answer
@@ -120,15 +111,15 @@ class Service:
         """Score the samples in the body."""
         key = request.headers.get("Idempotency-Key")
         if key is not None and len(key) > LONGEST_KEY:
-            raise Refusal(400, f"an idempotency key has at most {LONGEST_KEY} characters")
+            raise HTTPException(400, f"an idempotency key has at most {LONGEST_KEY} characters")
         body = await self._body(request)
         digest = hashlib.sha256(body).digest()
         return _answer(await self.answers.once(key, digest, lambda: self._scored(body)))
 
     async def _body(self, request: Request) -> bytes:
-        """The body; a Refusal if it is too slow, or as soon as it is known to be too long."""
+        """The body; HTTPException if it is too slow, or as soon as it is known to be too long."""
         max_bytes = self.settings.max_body
-        too_long = Refusal(413, f"a request has at most {self.settings.max_body_mb:g} MiB")
+        too_long = HTTPException(413, f"a request has at most {self.settings.max_body_mb:g} MiB")
         stated = request.headers.get("Content-Length", "0")
         if not stated.isdecimal() or int(stated) > max_bytes:
             raise too_long
@@ -140,7 +131,8 @@ class Service:
                         raise too_long
                     body += part
         except TimeoutError:
-            raise Refusal(408, f"no complete request in {self.settings.timeout:g} s") from None
+            message = f"no complete request in {self.settings.timeout:g} s"
+            raise HTTPException(408, message) from None
         return bytes(body)
 
     async def _scored(self, body: bytes) -> bytes:
@@ -151,30 +143,34 @@ class Service:
         return to_json(encode_scores(scores))
 
     def _scores(self, samples: Samples) -> dict[str, Tensor]:
-        """What the reward gives; a Refusal if it raises."""
+        """What the reward gives; an HTTPException if it raises."""
         try:
             return score_checked(self.reward, samples)
         except BaseException as error:  # sys.exit() in a reward must not end the thread
             log.error("the reward failed", exc_info=error)
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            raise Refusal(500, f"the reward raised {reason}") from error
+            raise HTTPException(500, f"the reward raised {reason}") from error
 
     def _read(self, body: bytes) -> Samples:
-        """The samples of a body; a Refusal if it is malformed or too large."""
+        """The samples of a body; an HTTPException if it is malformed or too large."""
         try:
             message = from_json(body)
         except ProtocolError as error:
-            raise Refusal(400, str(error)) from error
+            raise HTTPException(400, str(error)) from error
         try:
             request = read_request(message, self.reward.media, self.keys)
             if len(request.prompts) > self.settings.max_samples:
-                raise Refusal(413, f"a request has at most {self.settings.max_samples} samples")
+                raise HTTPException(
+                    413, f"a request has at most {self.settings.max_samples} samples"
+                )
             if request.pixels > self.settings.max_pixels:
                 most = self.settings.max_megapixels
-                raise Refusal(413, f"the images of a request have at most {most:g} megapixels")
+                raise HTTPException(
+                    413, f"the images of a request have at most {most:g} megapixels"
+                )
             return request.samples()
         except ProtocolError as error:
-            raise Refusal(422, str(error)) from error
+            raise HTTPException(422, str(error)) from error
 
     @asynccontextmanager
     async def running(self, app: Starlette) -> AsyncIterator[None]:
@@ -193,8 +189,7 @@ def application(reward: Reward, settings: ServeSettings, token: str) -> ASGIApp:
         Route("/score", service.score, methods=["POST"]),
     ]
     handlers: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {
-        Refusal: _refused,
-        HTTPException: _unrouted,
+        HTTPException: _refused,
         ClientDisconnect: _left,
     }
     app = Starlette(routes=routes, exception_handlers=handlers, lifespan=service.running)
@@ -219,15 +214,12 @@ class TokenAuth:
         await self.app(scope, receive, send)
 
 
-async def _refused(request: Request, error: Refusal) -> Response:
+async def _refused(request: Request, error: HTTPException) -> Response:
     del request
-    return _json({"error": error.message}, error.status)
-
-
-async def _unrouted(request: Request, error: HTTPException) -> Response:
-    del request
+    is_unrouted = error.status_code in (404, 405)
     message = f"{error.detail}; there are GET /health and POST /score"
-    return _json({"error": message}, error.status_code, error.headers)
+    content = {"error": message if is_unrouted else error.detail}
+    return _json(content, error.status_code, error.headers)
 
 
 async def _left(request: Request, error: ClientDisconnect) -> Response:
