@@ -83,7 +83,7 @@ def _message(path: str, kind: str, key: str, error: Exception, hub_error: Except
         )
     if hub_error is not None and isinstance(error, OSError):
         offline = isinstance(hub_error, OfflineModeIsEnabled)
-        reason = "HF_HUB_OFFLINE is set" if offline else _first_line(hub_error)
+        reason = "HF_HUB_OFFLINE is set" if offline else first_line(hub_error)
         return (
             f"{key}={path} can't be loaded: the hub can't be reached ({reason}), and"
             f" {hub_cache()} does not have all of its files. With a network, `hf download {path}`"
@@ -102,7 +102,8 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or its class."""
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
 
 

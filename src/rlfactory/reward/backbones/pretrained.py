@@ -11,14 +11,13 @@ from typing import Any, Literal, TypeVar
 
 import torch
 from huggingface_hub import hf_hub_download
-from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedConfig
 from transformers.utils import logging as transformers_log
 
-from rlfactory.model.pipelines.hub import explained, no_bars, unreachable
+from rlfactory.model.pipelines.hub import HTTPError, explained, first_line, no_bars, unreachable
 from rlfactory.reward.base import RewardError
 from rlfactory.utils.errors import ModelError
 
@@ -144,8 +143,7 @@ def weights_file(path: str, *, key: str) -> Path:
     try:
         return Path(hf_hub_download(f"{owner}/{name}", filename, local_files_only=why is not None))
     except (HTTPError, OSError, ValueError) as error:
-        cause = why or error
-        reason = (str(cause).splitlines() or [type(cause).__name__])[0].rstrip(".")
+        reason = first_line(why or error)
         raise RewardError(
             f"{key}={path} is no local file, and can't be downloaded from the hub: {reason}."
             f" Where there is a network, `hf download {owner}/{name} {filename}` fetches it; or"
@@ -170,8 +168,7 @@ def _read(file: Path, path: str, key: str) -> Any:
 
 def _reason(error: BaseException) -> str:
     """The first sentence of a library's message: the others advise to allow arbitrary code."""
-    first = (str(error).splitlines() or [""])[0] or type(error).__name__
-    return first.partition(" by default. ")[0].partition(". ")[0].rstrip(".")
+    return first_line(error).partition(" by default. ")[0].partition(". ")[0]
 
 
 def require_shapes(

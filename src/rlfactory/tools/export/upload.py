@@ -6,15 +6,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from huggingface_hub import HfApi, errors, get_token
+from huggingface_hub import HfApi, get_token
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils._validators import validate_repo_id
 from huggingface_hub.utils.tqdm import disable_progress_bars, enable_progress_bars
 
+from rlfactory.model.pipelines.hub import HTTPError, first_line
 from rlfactory.model.pipelines.local_models import is_offline
 from rlfactory.utils.errors import UserError
 
-HTTPError = errors.HTTPError  # type: ignore[attr-defined]
 MESSAGE = "Weights and model card, exported by rlfactory"
 
 
@@ -94,9 +94,9 @@ class Upload:
                     f"--push: the token may not write to {self.repo}; type `hf auth login` and give"
                     " it one that may"
                 ) from error
-            raise UploadError(f"--push: the hub refused: {_first_line(error)}") from error
+            raise UploadError(f"--push: the hub refused: {first_line(error)}") from error
         except (HTTPError, OSError) as error:
-            reason = _first_line(error)
+            reason = first_line(error)
             raise UploadError(f"--push: no hub answers ({reason}); {self._later()}") from error
 
     def _later(self) -> str:
@@ -107,7 +107,3 @@ class Upload:
             f"{'' if self.to and self.to.exists() else here}where there is a network,"
             f" `hf upload {self.repo} {to}` uploads the folder"
         )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
