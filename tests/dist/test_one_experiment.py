@@ -25,7 +25,14 @@ SMALL = ["evaluation.prompts=3", "evaluation.grid=3", "checkpoint.minutes=0"]
 # Adam divides by the root of a gradient's square: at its usual eps, rounding errors of gradients
 # that should be 0 are steps of the size of lr
 FIRM = ["optimizer.eps=1e-5"]
-IMAGES = [*SMALL, *FIRM, "prompts_per_iteration=2", "group_size=5", "updates_per_iteration=5"]
+IMAGES = [
+    *SMALL,
+    *FIRM,
+    "model.size=32",
+    "prompts_per_iteration=2",
+    "group_size=5",
+    "updates_per_iteration=5",
+]
 WORDS = {
     "grpo": ["algo=grpo", "regularizer=kl_v", "schedule.steps=4", "sample_batch=5", *IMAGES],
     # ranks of two trees each, in updates of whole groups; evaluations end with the reference
