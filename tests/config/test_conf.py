@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -139,8 +140,9 @@ def option_of(path: Path) -> str:
     return name_of(path).partition("/")[2]
 
 
+@cache
 def component(path: Path) -> Mapping[str, Any]:
-    node = yaml.safe_load(path.read_text()).get(group_of(path), {})
+    node = yaml.load(path.read_text(), yaml.CSafeLoader).get(group_of(path), {})
     assert isinstance(node, dict)
     return node
 
