@@ -1,11 +1,9 @@
 """The documentation site: `sphinx-build -W docs build/site`, without a network."""
 
-import gc
 import sys
 from pathlib import Path
 
 DOCS = Path(__file__).parent
-gc.set_threshold(100_000, 20, 20)  # looking for garbage among all pages takes a fifth of the time
 sys.path[:0] = [str(DOCS.parent / "src"), str(DOCS.parent / "scripts" / "docs")]
 
 from rlfactory.utils.version import __version__  # noqa: E402

@@ -450,7 +450,7 @@ def test_an_error_is_raised_and_the_run_has_failed(live: Mapping[str, Any], tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("finetune", ["full", "lora"])
+@pytest.mark.parametrize("finetune", [pytest.param("full", marks=pytest.mark.whole), "lora"])
 def test_a_pipeline_in_memory_gives_the_same_weights_and_is_not_changed(
     finetune: str, tmp_path: Path
 ) -> None:

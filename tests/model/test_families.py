@@ -526,7 +526,6 @@ def test_exported_adapters_open_in_its_pipeline_and_in_peft(
             getattr(pipe, part).load_lora_adapter(tmp_path, prefix=part, use_safetensors=True)
     assert_near(drawn(model, pipe), expected)
     pipe.unload_lora_weights()
-    assert_near(drawn(model, pipe), before)
     for part in model.trained_networks:
         own = tmp_path / part if len(model.trained_networks) > 1 else tmp_path
         adapted = PeftModel.from_pretrained(getattr(pipe, part), own).base_model.model
