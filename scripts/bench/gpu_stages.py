@@ -373,7 +373,7 @@ STAGES = (
         compiled_rows,
     ),
     Stage(
-        "tests", "Tests that need a GPU", "`pytest tests/gpu` and `pytest -m standards`.", test_rows
+        "tests", "Tests that need a GPU", "`pytest tests/gpu` and `pytest -m standards --whole`.", test_rows
     ),
 )
 """All stages, the most valuable first."""
