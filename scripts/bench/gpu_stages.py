@@ -373,7 +373,10 @@ STAGES = (
         compiled_rows,
     ),
     Stage(
-        "tests", "Tests that need a GPU", "`pytest tests/gpu` and `pytest -m standards --whole`.", test_rows
+        "tests",
+        "Tests that need a GPU",
+        "`pytest tests/gpu` and `pytest -m standards --whole`.",
+        test_rows,
     ),
 )
 """All stages, the most valuable first."""
