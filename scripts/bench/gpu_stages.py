@@ -302,7 +302,7 @@ def wait_rows(setup: Setup) -> list[Row]:
 # -- tests
 
 
-STANDARDS = ("-m", "standards", "--write-standards", "new", "-n", "0")
+STANDARDS = ("-m", "standards", "--whole", "--write-standards", "new", "-n", "0")
 """Stored the first time on a kind of device, compared afterwards."""
 
 
