@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 
 import rlfactory as rl
 from rlfactory.config.options import options
@@ -101,6 +102,9 @@ OF_EXPERIMENTS: Mapping[str, tuple[str, ...]] = {
 }
 """What an experiment needs beside that."""
 
+REPLACED = {"reward", "prompts", "precision", "evaluation"}
+"""Groups whose options and keys every run of an experiment is given anew."""
+
 Standard = dict[str, Any]
 Key = tuple[str, str]
 """A case's name and layout."""
@@ -150,6 +154,32 @@ def words_of_experiment(name: str, small: Callable[[str], list[str]]) -> list[st
         shipped = SHIPPED.get(model)
         own += [*shipped, "model.size=32"] if shipped else small(model)
     return [f"experiment={name}", *_merged(COMMON, kind, own)]
+
+
+def covering() -> set[str]:
+    """Experiments that together choose every option and set every key that any does.
+
+    The values of the others are tested in their plans, which are stored too (data/golden).
+    """
+    told = {name: _told(path) for name, path in options("experiment").items()}
+    left, found = frozenset[str]().union(*told.values()), set[str]()
+    while left:
+        best = max(told, key=lambda name: len(told[name] & left))
+        found.add(best)
+        left -= told[best]
+    return found
+
+
+def _told(path: Path) -> frozenset[str]:
+    """An experiment's choices, as `group=option`, and the keys that it sets."""
+    node = yaml.load(path.read_text(), yaml.CSafeLoader)
+    chosen = [
+        pair for each in node.pop("defaults", []) if isinstance(each, dict) for pair in each.items()
+    ]
+    words = [f"{group.rpartition('/')[2]}={option}" for group, option in chosen]
+    for group, value in node.items():
+        words += [f"{group}.{key}" for key in value] if isinstance(value, dict) else [group]
+    return frozenset(word for word in words if re.split(r"[=.]", word)[0] not in REPLACED)
 
 
 def _device() -> str:

@@ -94,18 +94,18 @@ def prepare(page: str, folder: Path) -> list[str]:
 
 
 STARTED = "reward"
-"""The page whose commands are started as a shell does; those of others are forked."""
+"""The page whose training is started as a shell does; other commands are forked."""
 
 
 @pytest.fixture
-def typed(page: str, warm: Warm, tmp_path: Path, command: Command) -> Command:
+def typed(warm: Warm, tmp_path: Path) -> Command:
     """Runs a page's command in the folder of its files."""
-    return command if page == STARTED else partial(warm.command, tmp_path)
+    return partial(warm.command, tmp_path)
 
 
 @pytest.mark.parametrize("page", NAMES)
 def test_the_example_trains_and_its_other_commands_work(
-    page: str, tmp_path: Path, typed: Command
+    page: str, tmp_path: Path, typed: Command, command: Command
 ) -> None:
     write_files(page, tmp_path)
     small = prepare(page, tmp_path)
@@ -114,7 +114,7 @@ def test_the_example_trains_and_its_other_commands_work(
         plans = words[0].startswith(("check", "list", "explain"))
         shown = typed(*words) if plans else typed("check", *words)
         assert shown.returncode == 0, shown.stderr
-    ran = typed(*train, *small)
+    ran = (command if page == STARTED else typed)(*train, *small)
     assert ran.returncode == 0, ran.stderr
     assert (tmp_path / "run" / "STATUS").read_text().strip() == "done"
     metrics = (tmp_path / "run" / "metrics.jsonl").read_text()

@@ -21,9 +21,13 @@ SAFE_LOADERS = ("SafeLoader", "get_yaml_loader()", "loader")
 UNSAFE = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 ALLOWED_IMPORTS = {
     ("pretrained.py", "UnpicklingError"),
-    *(("composition.py", name) for name in ("HIGHEST_PROTOCOL", "dumps", "loads")),
+    *(
+        (file, name)
+        for file in ("_hydra.py", "composition.py")
+        for name in ("HIGHEST_PROTOCOL", "dumps", "loads")
+    ),
 }
-"""An error to catch, and copies of a configuration in memory: nothing that reads a file."""
+"""An error to catch, and copies of configurations in memory: nothing that reads a file."""
 
 
 def _calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:

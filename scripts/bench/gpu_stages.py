@@ -302,7 +302,7 @@ def wait_rows(setup: Setup) -> list[Row]:
 # -- tests
 
 
-STANDARDS = ("-m", "standards", "--write-standards", "new", "-n", "0")
+STANDARDS = ("-m", "standards", "--whole", "--write-standards", "new", "-n", "0")
 """Stored the first time on a kind of device, compared afterwards."""
 
 
@@ -373,7 +373,10 @@ STAGES = (
         compiled_rows,
     ),
     Stage(
-        "tests", "Tests that need a GPU", "`pytest tests/gpu` and `pytest -m standards`.", test_rows
+        "tests",
+        "Tests that need a GPU",
+        "`pytest tests/gpu` and `pytest -m standards --whole`.",
+        test_rows,
     ),
 )
 """All stages, the most valuable first."""

@@ -103,7 +103,13 @@ CASES: dict[str, Callable[[], RewardGradient]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+OFTEN = ("the last step", "with noise in steps", "refl", "refl, vp")
+"""Cases of the fast suite; the rest take more steps."""
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=() if c in OFTEN else pytest.mark.slow) for c in CASES]
+)
 def test_finite_differences(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """d loss / d weights along a direction, in float64, to six digits."""
     algo = CASES[case]()

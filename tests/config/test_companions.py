@@ -405,9 +405,20 @@ def test_a_configuration_without_a_conflict_is_as_hydra_merges_it() -> None:
         assert replaced_nodes(choices, layers_of(choices, folders())) == {}
 
 
+BESIDE = ("window", "times", "dynamics", "advantage", "regularizer")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("group", ["window", "times", "dynamics", "advantage", "regularizer"])
-@pytest.mark.parametrize("pair", [("sd35", "grpo"), ("sd35", "awm"), ("flux", "vgrpo")], ids=str)
+@pytest.mark.parametrize(
+    ("pair", "group"),
+    [
+        # each group beside one of the recipes, in turn
+        pytest.param(pair, group, marks=() if j % 3 == i else pytest.mark.whole)
+        for i, pair in enumerate([("sd35", "grpo"), ("sd35", "awm"), ("flux", "vgrpo")])
+        for j, group in enumerate(BESIDE)
+    ],
+    ids=str,
+)
 def test_every_option_has_its_own_keys_beside_a_recipe(pair: tuple[str, str], group: str) -> None:
     """No recipe sets a key that another option does not have."""
     model, algo = pair

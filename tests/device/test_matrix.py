@@ -116,12 +116,16 @@ def test_each_two_choices_meet_somewhere() -> None:
 
 
 def rows() -> Iterator[Any]:
-    """All are run by `--whole`; without it all algorithms on one model, and one on each other."""
-    met: Counter[str] = Counter()
-    for row in covering():
-        met[row[0]] += 1
-        kept = row[0] == ALL_ALGORITHMS[0] or met[row[0]] <= 1
-        yield pytest.param(row, marks=() if kept else pytest.mark.whole, id="-".join(row))
+    """All are run by `--whole`; without it the first of each algorithm, and of each model but those
+    whose code is another's.
+    """
+    every = [*covering()]
+    kept = {row[0]: row for row in reversed(every) if row[0] not in ROWS_OF_OTHERS}
+    left = {row[1] for row in every} - {row[1] for row in kept.values()}
+    kept |= {row[1]: row for row in reversed(every) if row[1] in left}
+    for row in every:
+        marks = () if row in kept.values() else pytest.mark.whole
+        yield pytest.param(row, marks=marks, id="-".join(row))
 
 
 @pytest.mark.slow

@@ -64,16 +64,14 @@ def test_a_lost_process_ends_the_run_which_goes_on(
     assert traces(tmp_path / "lost") == traces(tmp_path / "whole")
 
 
-def test_restarts_recover_by_themselves(
-    typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RLFACTORY_FAULT", "between_updates:kill:3@0")
-    found = typed(*RLFACTORY, *SMALL, *TWO, "run_dir=run", "hardware.restarts=1")
+def test_restarts_recover_by_themselves(ran: Ran, tmp_path: Path) -> None:
+    words = ("run_dir=run", "hardware.restarts=1")
+    (found,) = ran([launched("between_updates:kill:3@0", *words)])
     logs = [path.read_text() for path in (tmp_path / "run").glob("log_rank*.txt")]
-    assert found.returncode == 0, (found.stderr, logs)
-    assert "failed (exitcode: -9) local_rank: 0" in found.stderr, "torchrun's own line"
-    assert "starting all processes again, from the newest checkpoint" in found.stderr
-    assert "resuming after iteration 2" in found.stdout
+    assert found["codes"] == [0], (found["err"], logs)
+    assert "failed (exitcode: -9) local_rank: 0" in found["err"], "torchrun's own line"
+    assert "starting all processes again, from the newest checkpoint" in found["err"]
+    assert "resuming after iteration 2" in found["out"]
     assert (tmp_path / "run" / "STATUS").read_text() == "done\n"
 
 
@@ -119,7 +117,7 @@ def test_a_signal_to_the_command_alone_stops_all_ranks(
 
 
 def test_a_process_that_hangs_is_ended_after_the_timeout(ran: Ran, tmp_path: Path) -> None:
-    words = ["hardware.timeout=15", "run_dir=run"]
+    words = ["hardware.timeout=8", "run_dir=run"]
     (found,) = ran([launched("between_updates:hang:3@1", *words)])
     assert found["codes"] == [1], found
     assert "another process does not answer any more" in found["err"]

@@ -6,6 +6,7 @@ A block in a language, or a line of a kind, that no test here knows fails: nothi
 import itertools
 import json
 import re
+import runpy
 import shlex
 import shutil
 import struct
@@ -153,7 +154,9 @@ def example(line: str) -> TemporaryDirectory[str]:
     few = 6 if "image" in line else 60  # an image takes as long as a thousand texts
     script, _, *rest = re.sub(r"--count \d+", f"--count {few}", line).split()[1:]
     folder = TemporaryDirectory()
-    subprocess.run([sys.executable, ROOT / script, folder.name, *rest], check=True)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys, "argv", [script, folder.name, *rest])
+        runpy.run_path(str(ROOT / script), run_name="__main__")
     return folder
 
 

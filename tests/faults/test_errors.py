@@ -48,7 +48,7 @@ def test_an_error_of_scoring_ends_the_run_which_then_goes_on(tmp_path: Path) -> 
     assert compared(left_by(given, tmp_path / "whole"), traces(tmp_path / "run")) == []
 
 
-@pytest.mark.parametrize("background", ["true", "false"])
+@pytest.mark.parametrize("background", ["true", pytest.param("false", marks=pytest.mark.whole)])
 def test_a_full_disk_leaves_the_last_good_checkpoint(background: str, tmp_path: Path) -> None:
     given = words(*ALGORITHMS["grpo"], f"checkpoint.background={background}")
     typed = [f"run_dir={tmp_path / 'run'}", *given]

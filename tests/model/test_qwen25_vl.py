@@ -308,7 +308,8 @@ def test_check_and_estimate(folder: Path, questions: Path, capsys: Any) -> None:
     for command in (["check", *given], ["check", f"model={folder}", *given[2:]]):
         assert dispatch(command) == 0
         assert "peak memory" in capsys.readouterr().out
-    assert dispatch(["estimate", *given]) == 0
+    few = ("prompts_per_iteration=1", "group_size=4", "dynamics.length=4", "evaluation.prompts=1")
+    assert dispatch(["estimate", *given, *few]) == 0
     assert "parameters" in capsys.readouterr().out
 
 

@@ -1,7 +1,9 @@
 """One iteration of every image algorithm on each family of models that it supports."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -50,6 +52,17 @@ FORWARD = [
     ["algo=vgrpo", "regularizer=kl_behaviour", "algo.shortcut=false", "epochs=2"],
 ]
 
+PLAIN = (["algo=ddpo_sf"], ["algo=nft"], ["algo=vgrpo"])
+"""Without options of their own these are trained by tests/train/test_standards.py too."""
+
+
+def cases(*kinds: list[list[str]], repeated: Sequence[list[str]]) -> list[Any]:
+    """The words of all kinds, of which the repeated ones run where all are asked for."""
+    every = [words for kind in kinds for words in kind]
+    return [
+        pytest.param(words, marks=pytest.mark.whole if words in repeated else ()) for words in every
+    ]
+
 
 def trained(folder: Path, *words: str) -> tuple[Trainer, Metrics, float]:
     """What an iteration logs, and how far it moved the weights."""
@@ -75,13 +88,18 @@ def require_sound(trainer: Trainer, metrics: Metrics, moved: float) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [*STEPWISE, *FLOW, *FORWARD], ids=" ".join)
+@pytest.mark.parametrize("words", cases(STEPWISE, FLOW, FORWARD, repeated=PLAIN), ids=" ".join)
 def test_on_a_flow(words: list[str], sd3_folder: Path) -> None:
     require_sound(*trained(sd3_folder, *words, "model.text_tokens=16"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [*STEPWISE, *FORWARD], ids=" ".join)
+@pytest.mark.parametrize(
+    "words",
+    # a model of noise has steps and a process of its own; what follows of them is the same
+    cases(STEPWISE, FORWARD, repeated=[*PLAIN, *STEPWISE[3:5], *FORWARD[1:3], FORWARD[-1]]),
+    ids=" ".join,
+)
 def test_on_a_model_that_predicts_noise(words: list[str], sd_folder: Path) -> None:
     trainer, metrics, moved = trained(sd_folder, "model=sd14", *words)
     require_sound(trainer, metrics, moved)

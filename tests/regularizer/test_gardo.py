@@ -147,7 +147,7 @@ RUN = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("finetune", ["lora", "full"])
+@pytest.mark.parametrize("finetune", ["lora", pytest.param("full", marks=pytest.mark.whole)])
 def test_a_paused_run_ends_with_the_same_bits(finetune: str, tmp_path: Path) -> None:
     kept: list[dict[str, Tensor]] = []
 

@@ -23,10 +23,10 @@ sys.path.remove(SCRIPTS)
 @pytest.mark.slow
 def test_the_seed_makes_the_cases() -> None:
     def told(seed: int) -> list[str]:
-        return [str(case) for case in configs.make_cases(15, seed)]
+        return [str(case) for case in configs.make_cases(6, seed)]
 
     assert told(1) == told(1)
-    assert len({*told(1)} & {*told(2)}) < 4
+    assert len({*told(1)} & {*told(2)}) < 3
 
 
 def test_every_rule_of_the_plan_is_broken() -> None:

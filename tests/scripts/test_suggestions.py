@@ -18,7 +18,7 @@ sys.path.insert(0, SCRIPTS)
 configs = importlib.import_module("faulty.configs")
 sys.path.remove(SCRIPTS)
 
-COUNT = 150
+COUNT = 60
 TRAINS = "="
 """In the first word of a command that would train; those are checked instead."""
 TYPED = {"check", "list", "explain", "--help", "--version"}

@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import subprocess
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from warm_process import Warm
 
 BENCH = Path(__file__).parents[2] / "scripts" / "bench"
 ASKED = Namespace(samples=24, updates=8, steps=20, sample_rows=6, rows=3, items=[12, 60])
@@ -94,15 +94,16 @@ def test_laps_are_those_of_each_iteration() -> None:
 
 @pytest.mark.slow
 def test_our_side_learns_from_every_step_of_every_sample(
-    trl_ddpo: ModuleType, tmp_path: Path
+    trl_ddpo: ModuleType, warm: Warm, tmp_path: Path
 ) -> None:
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("a red circle\na blue square\n")
     job = {"samples": 4, "updates": 2, "steps": 3, "guidance": 5.0, "finetune": "lora"}
     job |= {"sample_rows": 4, "rows": 6, "iterations": 1, "threads": 1, "more": []}
     job |= {"pipeline": str(trl_ddpo.PIPELINE), "prompts": str(prompts)}
-    words = [sys.executable, str(BENCH / "ddpo_rlfactory.py"), json.dumps(job)]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    script = str(BENCH / "ddpo_rlfactory.py")
+    done = warm.command(tmp_path, json.dumps(job), script=script)
+    assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     # guidance asks each twice; an update has 2 samples of 3 steps, which are 6 items
     assert found["asked"] == {

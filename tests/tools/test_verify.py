@@ -66,7 +66,7 @@ def test_a_layout_is_verified(
     undrawn: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
-    assert dispatch([*WORDS, "iterations=2", "hardware.tile=4", f"run_dir={run}"]) == 0
+    assert dispatch([*WORDS, "iterations=1", "hardware.tile=4", f"run_dir={run}"]) == 0
     for layout in (["hardware.threads=2"], ["hardware=cpu", "micro_batch=3", "sample_batch=1"]):
         assert dispatch(["verify", str(run), "--layout", *layout]) == 0, capsys.readouterr().out
     with pytest.raises(PlanError, match=r"hardware.KEY"):

@@ -15,16 +15,20 @@ from rlfactory.config.options import options
 STORED = standards.stored()
 MACHINE = standards.machine()
 ALGORITHMS = [(name, layout) for name in options("algo") for layout in standards.LAYOUTS]
+COVERING = standards.covering()
 QUICK = [("grpo", "split"), ("ppo", "whole")]
 Compare = Callable[[Key, Standard], None]
 
 
-def one_layout(layout: str) -> list[Any]:
-    """Each algorithm in `layout`; in others where all cases are asked for."""
-    return [
-        pytest.param(*key, marks=() if key[1] == layout else pytest.mark.whole)
-        for key in ALGORITHMS
-    ]
+UNDIVIDED = ("dpo", "draft")
+"""Algorithms of no experiment and without one of the same kind, whose updates are of one layout."""
+RESUMED = ("branch_grpo", "ddpo", "diffusion_dpo", "draft", "dpo", "grpo", "nft", "opd", "ppo")
+"""One of each kind of state; tests/train/test_session.py resumes all that learn from images."""
+
+
+def repeated(*keys: Key, kept: Callable[[Key], bool]) -> list[Any]:
+    """Cases, of which those that aren't `kept` run where all are asked for."""
+    return [pytest.param(*key, marks=() if kept(key) else pytest.mark.whole) for key in keys]
 
 
 def agrees(key: Key, found: Standard) -> None:
@@ -61,7 +65,14 @@ def test_two_algorithms_are_as_stored(algorithm: str, layout: str, compare: Comp
 
 @pytest.mark.slow
 @pytest.mark.standards
-@pytest.mark.parametrize(("algorithm", "layout"), one_layout("whole"))
+@pytest.mark.parametrize(
+    ("algorithm", "layout"),
+    # those that are resumed have the bits of one layout, and experiments those of the other
+    repeated(
+        *ALGORITHMS,
+        kept=lambda key: key[0] in UNDIVIDED if key[1] == "whole" else key[0] not in RESUMED,
+    ),
+)
 def test_an_algorithm_is_as_stored(algorithm: str, layout: str, compare: Compare) -> None:
     compare((algorithm, layout), trained(words_of(algorithm, layout)))
 
@@ -83,7 +94,13 @@ def smallest(
 
 @pytest.mark.slow
 @pytest.mark.standards
-@pytest.mark.parametrize("name", options("experiment"))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in COVERING else pytest.mark.whole)
+        for name in options("experiment")
+    ],
+)
 def test_an_experiment_is_as_stored(
     name: str, compare: Compare, smallest: Callable[[str], list[str]]
 ) -> None:
@@ -91,7 +108,10 @@ def test_an_experiment_is_as_stored(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("algorithm", "layout"), one_layout("split"))
+@pytest.mark.parametrize(
+    ("algorithm", "layout"),
+    repeated(*ALGORITHMS, kept=lambda key: key[0] in RESUMED and key[1] == "split"),
+)
 def test_a_resumed_run_has_the_same_weights(algorithm: str, layout: str) -> None:
     found = trained(words_of(algorithm, layout), pause=1)
     del found["moved"]  # since it was resumed

@@ -3,6 +3,7 @@
 import json
 import struct
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,6 @@ COMPUTED = ("weights", "rollout", "learning")
 PRECISION = {"_target_": "rlfactory.model.precision.Precision"}
 HALF = PRECISION | dict.fromkeys(COMPUTED, "bfloat16")
 EXACT = PRECISION | dict.fromkeys(COMPUTED, "float32")
-ROOMY = compose(["memory=roomy"]).values["memory"]
 FLUX = 11_901_408_320
 PLAIN = ["prompts=shapes", "reward=compressibility"]
 """Prompts without end, so that text encoders stay; a reward without a network."""
@@ -42,9 +42,15 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "visible_gpus", lambda: [])
 
 
+@cache
+def roomy() -> Mapping[str, Any]:
+    found: Mapping[str, Any] = compose(["memory=roomy"]).values["memory"]
+    return found
+
+
 def config(*words: str, **more: Any) -> Mapping[str, Any]:
     values = compose(["hardware.device=cuda", "recipe=none", *PLAIN, *words]).values
-    return {**values, "precision": HALF, "memory": ROOMY, **more}
+    return {**values, "precision": HALF, "memory": roomy(), **more}
 
 
 def of(*words: str, **more: Any) -> Estimate:
@@ -102,19 +108,19 @@ def test_weight_sets_are_those_that_a_run_keeps(words: list[str], sets: int) -> 
 def test_each_option_takes_off_what_it_moves() -> None:
     before = of("model=sd35")
     for name, part in (("text", "text encoders"), ("vae", "autoencoder")):
-        after = of("model=sd35", memory={**ROOMY, f"offload_{name}": True})
+        after = of("model=sd35", memory={**roomy(), f"offload_{name}": True})
         assert before.resident[part] > 0
         assert after.resident[part] == 0
-    away = of("model=sd35", memory={**ROOMY, "offload_text": True})
+    away = of("model=sd35", memory={**roomy(), "offload_text": True})
     moved = before.resident["text encoders"]
     assert away.phases["encoding"] == pytest.approx(before.phases["encoding"] + moved)
-    adapters = of("model=sd35", memory={**ROOMY, "offload_weights": True})
+    adapters = of("model=sd35", memory={**roomy(), "offload_weights": True})
     assert adapters.resident["weight sets"] == before.resident["weight sets"] > 0
-    full = of("model=sd35", "model.finetune=full", memory={**ROOMY, "offload_weights": True})
+    full = of("model=sd35", "model.finetune=full", memory={**roomy(), "offload_weights": True})
     assert full.resident["weight sets"] == 0
-    again = of("model=sd35", memory={**ROOMY, "gradient_checkpointing": True})
+    again = of("model=sd35", memory={**roomy(), "gradient_checkpointing": True})
     assert again.phases["learning"] < 0.4 * before.phases["learning"]
-    sliced = of("model=sd35", memory={**ROOMY, "vae_slicing": True})
+    sliced = of("model=sd35", memory={**roomy(), "vae_slicing": True})
     picture = 3 * 256 * 512**2 * 4
     assert before.phases["decoding"] - sliced.phases["decoding"] == 3 * picture  # four together
 

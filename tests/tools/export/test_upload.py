@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-import rlfactory
 from rlfactory.cli import app
 from rlfactory.run.loggers.base import save_link
 
@@ -44,36 +43,31 @@ def push(run: Path, *words: str) -> int:
 
 @pytest.mark.slow
 def test_a_folder_is_uploaded_and_can_be_loaded_by_its_name(
-    run: Path, hub: Hub, tmp_path: Path
+    run: Path,
+    here: Hub,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     save_link(run, "Weights & Biases", "https://metrics.example/run")
-    own = {"HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN, "HF_HUB_DISABLE_XET": "1"}
-    own |= {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "0", "TRANSFORMERS_OFFLINE": "0"}
-    own["PYTHONPATH"] = str(Path(rlfactory.__file__).parents[1])
-    command = [sys.executable, "-m", "rlfactory.cli", "export", str(run), "--push", REPO]
-    done = subprocess.run(
-        [*command, "--private"],
-        env=os.environ | own,
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
-    assert f"uploaded to {hub.url}/{REPO}\n" in done.stdout
-    assert hub.repos == {REPO: True}
-    assert {path.name for path in tmp_path.iterdir()} <= {"home"}, "nothing is left behind"
-    names = {path.removeprefix(f"{REPO}/") for path in hub.files}
+    monkeypatch.chdir(tmp_path)
+    assert push(run, "--private") == 0
+    assert f"uploaded to {here.url}/{REPO}\n" in capsys.readouterr().out
+    assert here.repos == {REPO: True}
+    assert not [*tmp_path.iterdir()], "nothing is left behind"
+    names = {path.removeprefix(f"{REPO}/") for path in here.files}
     adapters = {"pytorch_lora_weights.safetensors", "adapter_model.safetensors"}
     assert {"README.md", "rlfactory.yaml", *adapters} <= names
-    card = hub.files[f"{REPO}/README.md"].decode()
+    card = here.files[f"{REPO}/README.md"].decode()
     assert f"pipe.load_lora_weights('{REPO}')" in card
     assert "- metrics: [Weights & Biases](https://metrics.example/run)" in card
     # the code of the card, on a machine that has nothing but the hub
     code = card.partition("```python\n")[2].partition("```")[0]
+    own = {"HF_ENDPOINT": here.url, "HF_TOKEN": TOKEN, "HF_HUB_DISABLE_XET": "1"}
+    own |= {"HF_HUB_OFFLINE": "0", "TRANSFORMERS_OFFLINE": "0", "HF_HOME": str(tmp_path)}
     drawn = subprocess.run(
         [sys.executable, "-c", f"{code}\nprint(image.size)"],
-        env=os.environ | own | {"HF_HOME": str(tmp_path / "elsewhere")},
+        env=os.environ | own,
         capture_output=True,
         text=True,
         check=False,

@@ -201,7 +201,10 @@ def test_failed_ranks_start_again_while_restarts_are_left(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(n, marks=pytest.mark.whole if n == signal.SIGUSR2 else ()) for n in SIGNALS],
+)
 def test_a_signal_is_passed_on_and_is_no_failure(plays: Plays, tmp_path: Path, number: int) -> None:
     arguments = plays(
         f"signal.signal({int(number)}, lambda *_: end({128 + number}))",
