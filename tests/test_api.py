@@ -393,6 +393,16 @@ def test_the_plan_says_what_is_in_memory(live: Mapping[str, Any]) -> None:
     assert re.search(r"^reward +combine: short in memory$", several.table(), re.MULTILINE)
 
 
+def test_paths_of_prompts_are_those_of_files(tmp_path: Path) -> None:
+    for name in ("mine.txt", "held out.txt"):
+        (tmp_path / name).write_text("a red cube\na blue ball\n")
+    paths = {"prompts": tmp_path / "mine.txt", "eval_prompts": tmp_path / "held out.txt"}
+    node = rl.plan("reward=compressibility", **paths).config["prompts"]
+    assert [node[key] for key in ("path", "eval_path")] == [*map(str, paths.values())]
+    with pytest.raises(UserError, match="is a PosixPath|is a WindowsPath"):
+        rl.plan(prompts=PROMPTS, eval_prompts=paths["eval_prompts"])
+
+
 def test_prompts_that_were_not_downloaded_are_refused_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

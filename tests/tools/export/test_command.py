@@ -136,6 +136,7 @@ def test_a_language_model_leaves_as_adapters_and_merged(
     assert (card.data.library_name, card.data.pipeline_tag) == ("peft", "text-generation")
     assert ModelCard.load(tmp_path / "merged" / "README.md").data.library_name == "transformers"
     assert (tmp_path / "lora" / "pictures" / "strip.md").is_file()
+    assert not [*tmp_path.rglob("value_head.safetensors")], "the run trained no critic"
 
 
 def test_a_base_on_the_hub_is_named(

@@ -16,7 +16,7 @@ from transformers import GenerationConfig
 from rlfactory.dynamics.token import Token
 from rlfactory.model.pipelines.modular import name_place
 from rlfactory.model.pipelines.noise_levels import noise_levels
-from rlfactory.run.checkpoint.load import load_checkpoint
+from rlfactory.run.checkpoint.load import holds_critic, load_checkpoint
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.scores import Scores
 from rlfactory.tools.export.base_model import base_model, forget_locations
@@ -117,7 +117,13 @@ def export_run(
     """
     adapters = config["model"]["finetune"] == "lora"
     form = (MERGED if options.merge else LORA) if adapters else FULL
-    model = instantiate_group(config, "model", device=torch.device("cpu"), seed=config["seed"])
+    model = instantiate_group(
+        config,
+        "model",
+        device=torch.device("cpu"),
+        seed=config["seed"],
+        has_critic=holds_critic(checkpoint),
+    )
     merge_adapters_below(config, model)
     if options.in_one_file and (form != LORA or model.media != "images"):
         raise UserError(
