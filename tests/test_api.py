@@ -399,6 +399,7 @@ def test_paths_of_prompts_are_those_of_files(tmp_path: Path) -> None:
     paths = {"prompts": tmp_path / "mine.txt", "eval_prompts": tmp_path / "held out.txt"}
     node = rl.plan("reward=compressibility", **paths).config["prompts"]
     assert [node[key] for key in ("path", "eval_path")] == [*map(str, paths.values())]
+    assert rl.plan("reward=compressibility", prompts=tmp_path).choices["prompts"] == "datasets"
     with pytest.raises(UserError, match="is a PosixPath|is a WindowsPath"):
         rl.plan(prompts=PROMPTS, eval_prompts=paths["eval_prompts"])
 
@@ -439,6 +440,8 @@ def test_settings_are_words() -> None:
         ({"nothing": 1}, "nothing: there is no such key"),
         ({"nothing": shortness}, "nothing: is a function; objects can be model, tokenizer, reward"),
         ({"reward_funcs": [shortness], "callbacks": []}, "reward_funcs: is reward= here"),
+        ({"args": object()}, "args: is one keyword for each option"),
+        ({"peft_config": object()}, "peft_config: is the words 'model.finetune=lora'"),
         ({"algo": object}, "object derives from no Algorithm"),
         ({"reward": [shortness, 0.5]}, "reward.float: 0.5 is no reward"),
         ({"reward": [shortness, shortness]}, "reward.shortness: can't be its name; name each"),

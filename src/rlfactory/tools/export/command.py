@@ -160,7 +160,7 @@ def _fill(folder: Path, info: ExportInfo, model: Any, options: ExportOptions, pa
     published, local = Source(repo or HERE), Source(path)
     if adapters:
         published = Source(repo or HERE, base.expression, info.file, base.imports)
-        local = Source(path, repr(base.here), info.file)
+        local = Source(path, base.local_expression, info.file)
     # before `export_merged`, after which the model has no adapters
     snippets = [_snippet(info, model, source) for source in (published, local)]
     with model.weights(info.weights):
