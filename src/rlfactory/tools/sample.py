@@ -17,7 +17,7 @@ from rlfactory.report.image_grid import grid
 from rlfactory.report.results import beside_sources
 from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.atomic_write import write_text
-from rlfactory.run.folder import RunFolder
+from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.tools.restore import located_config, restored_run
 from rlfactory.train.components import Components
 from rlfactory.train.evaluation.evaluator import Evaluator
@@ -80,10 +80,14 @@ def sample(
     config = sampling_config(located_config(path, moved), prompts, options)
 
     def draw(components: Components, evaluator: Evaluator) -> None:
+        folder = out or free_folder(RunFolder(path).samples)
+        try:  # before what takes long
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            message = f"{folder} can't be written ({error.strerror}); type --out FOLDER"
+            raise RunFolderError(message) from error
         texts = [prompt for prompt in prompts for _ in range(count)]
         samples = draw_samples(components, evaluator, texts, seed, weights)
-        folder = out or free_folder(RunFolder(path).samples)
-        folder.mkdir(parents=True, exist_ok=True)
         model, given = components.model, texts
         if isinstance(model, TextModel):
             given = [*map(model.as_given, texts)]

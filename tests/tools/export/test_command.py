@@ -22,6 +22,7 @@ from rlfactory.run.checkpoint.load import load_initial_weights
 from rlfactory.run.folder import RunFolder
 from rlfactory.tools.export import command as export_module
 from rlfactory.tools.export.base_model import BaseModel, base_model
+from rlfactory.tools.export.card import CONFIG_FILE
 from rlfactory.train.build import build
 
 IN_PACKAGE = "zoo_path('tiny_sd3')"
@@ -166,7 +167,10 @@ def test_nothing_is_overwritten(run: Path, refused: Callable[..., str], tmp_path
     (tmp_path / "full" / "mine.txt").write_text("mine")
     assert "--to: full is not empty" in refused("export", str(run), "--to", "full")
     assert "mine.txt is a file" in refused("export", str(run), "--to", "full/mine.txt")
-    assert "is no run folder: it is an export" in refused("export", "full", "--to", "elsewhere")
+    for file, said in (("mine.txt", "it holds no config.yaml"), (CONFIG_FILE, "it is an export")):
+        (tmp_path / "full" / file).touch()
+        refusal = refused("export", "full", "--to", "elsewhere")
+        assert f"is no run folder: {said}" in refusal
 
 
 def test_a_command_that_is_no_text_is_shown_as_far_as_it_is(run: Path, tmp_path: Path) -> None:

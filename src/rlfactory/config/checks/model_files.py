@@ -147,7 +147,7 @@ def _model_fault(path: str, indexes: Sequence[str], shipped: list[str]) -> str |
         if name in PACKAGED and MODEL_INDEX in indexes:
             try:
                 packaged_folder(name)
-            except (ValueError, OSError) as error:
+            except ValueError as error:
                 return str(error)
             return None
         return None if name in shipped else f"does not ship; these do: {', '.join(shipped)}"

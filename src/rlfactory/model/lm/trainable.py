@@ -184,6 +184,6 @@ def _no_model(folder: Path) -> Fault:
     if (newest := _newest_checkpoint(folder)) is not None:
         is_model = (newest / MODEL_INDEX).is_file()
         instead = (f"model={newest}",) if is_model else _no_model(newest)[1]
-        return f"holds checkpoints of a training; name one, of which {newest} is the newest", instead
+        return f"holds checkpoints alone; name one, of which {newest} is the newest", instead
     several = f"; of its {GGUF} files, name one" if any(folder.glob(f"*{GGUF}")) else ""
     return f"holds no {MODEL_INDEX}, so it is no model{several}", None
