@@ -298,7 +298,7 @@ def require_run(run: Path) -> Mapping[str, Any]:
     path = run / "config.yaml"
     if not os.path.isfile(path):  # also False for names that are too long
         what = "it holds no config.yaml; `rlfactory run_dir=FOLDER` makes one"
-        if (run / "rlfactory.yaml").is_file():
+        if os.path.isfile(run / "rlfactory.yaml"):
             what = "it is an export, and the code in its README.md samples from it"
         raise PlanError([Problem(str(run), f"is no run folder: {what}")])
     try:

@@ -992,6 +992,12 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "window.low",
     ),
     (checks.model_files.require_model_folders, {"model": {"path": "./nowhere"}}, {}, "model.path"),
+    (
+        checks.model_files.require_reward_models,
+        {"reward": {"path": "./nowhere"}},
+        {"reward": {"model_options": ("path",)}},
+        "reward.path",
+    ),
     (checks.model_files.require_model_folders, TINY, {"model": FLUX}, "model.path"),
     (checks.model_files.require_model_folders, WRITER, {"model": FLUX}, "model.path"),
     (checks.model_files.require_model_folders, TINY, {"model": {"media": "texts"}}, "model.path"),
