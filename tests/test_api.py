@@ -393,6 +393,17 @@ def test_the_plan_says_what_is_in_memory(live: Mapping[str, Any]) -> None:
     assert re.search(r"^reward +combine: short in memory$", several.table(), re.MULTILINE)
 
 
+def test_paths_of_prompts_are_those_of_files(tmp_path: Path) -> None:
+    for name in ("mine.txt", "held out.txt"):
+        (tmp_path / name).write_text("a red cube\na blue ball\n")
+    paths = {"prompts": tmp_path / "mine.txt", "eval_prompts": tmp_path / "held out.txt"}
+    node = rl.plan("reward=compressibility", **paths).config["prompts"]
+    assert [node[key] for key in ("path", "eval_path")] == [*map(str, paths.values())]
+    assert rl.plan("reward=compressibility", prompts=tmp_path).choices["prompts"] == "datasets"
+    with pytest.raises(UserError, match="is a PosixPath|is a WindowsPath"):
+        rl.plan(prompts=PROMPTS, eval_prompts=paths["eval_prompts"])
+
+
 def test_prompts_that_were_not_downloaded_are_refused_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -429,6 +440,8 @@ def test_settings_are_words() -> None:
         ({"nothing": 1}, "nothing: there is no such key"),
         ({"nothing": shortness}, "nothing: is a function; objects can be model, tokenizer, reward"),
         ({"reward_funcs": [shortness], "callbacks": []}, "reward_funcs: is reward= here"),
+        ({"args": object()}, "args: is one keyword for each option"),
+        ({"peft_config": object()}, "peft_config: is the words 'model.finetune=lora'"),
         ({"algo": object}, "object derives from no Algorithm"),
         ({"reward": [shortness, 0.5]}, "reward.float: 0.5 is no reward"),
         ({"reward": [shortness, shortness]}, "reward.shortness: can't be its name; name each"),

@@ -39,8 +39,10 @@ if TYPE_CHECKING:
 __all__ = ["PlanError", "Run", "load_run", "plan", "train"]
 
 RENAMED = {
-    **{"reward_funcs": "reward", "train_dataset": "prompts", "eval_dataset": "eval_prompts"},
-    **{"processing_class": "tokenizer", "callbacks": "listeners", "pipeline": "model"},
+    **{"reward_funcs": "reward=", "train_dataset": "prompts=", "eval_dataset": "eval_prompts="},
+    **{"processing_class": "tokenizer=", "callbacks": "listeners=", "pipeline": "model="},
+    "args": "one keyword for each option, or a word such as 'optimizer.lr=1e-5',",
+    "peft_config": "the words 'model.finetune=lora' and 'model.lora_rank=8'",
 }
 """Keywords of TRL's trainers, and what they are here."""
 
@@ -136,7 +138,7 @@ def split_arguments(
     words: Sequence[str], given: Mapping[str, Any]
 ) -> tuple[LiveArguments, list[str]]:
     """The live objects among the arguments, and all others as words of the command."""
-    if problems := [Problem(k, f"is {RENAMED[k]}= here") for k in given if k in RENAMED]:
+    if problems := [Problem(k, f"is {RENAMED[k]} here") for k in given if k in RENAMED]:
         raise PlanError(problems)
     arguments, settings = LiveArguments.of(with_prompts(given))
     return arguments, [*words, *as_words(settings)]

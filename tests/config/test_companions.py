@@ -179,6 +179,15 @@ def test_a_reward_brings_its_prompts(words: list[str], prompts: str) -> None:
     assert compose(words).choices["prompts"] == prompts
 
 
+@pytest.mark.parametrize(
+    ("model", "reward"), [("tiny_gpt2", "remote_text"), ("tiny_sd", "remote"), ("wan", "remote")]
+)
+def test_a_server_is_asked_for_what_the_model_makes(model: str, reward: str) -> None:
+    for typed in ("remote", "remote_text"):
+        words = [f"model={model}", f"reward={typed}", "reward.url=http://127.0.0.1:8000"]
+        assert compose(words).choices["reward"] == reward
+
+
 @pytest.mark.slow
 def test_small_models_keep_their_own_defaults() -> None:
     for name in (m for m in options("model") if m.startswith("tiny_")):

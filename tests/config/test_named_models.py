@@ -44,6 +44,31 @@ def test_a_file_and_a_folder_of_the_cache_are_told_from_models(tmp_path: Path) -
     assert refused.value.problems[0].instead == (f"model={copy}",)
 
 
+@pytest.mark.parametrize(
+    ("files", "instead"),
+    [
+        ({"config.json": "{}"}, ["model={0}"]),
+        (
+            {"adapter_config.json": '{"base_model_name_or_path": "gpt2"}'},
+            ["model=gpt2", "begin_from={0}"],
+        ),
+        ({"unet/model.safetensors": ""}, None),
+    ],
+)
+def test_a_trainers_folder_names_its_newest_checkpoint(
+    tmp_path: Path, files: dict[str, str], instead: list[str] | None
+) -> None:
+    for name in ("checkpoint-9", "checkpoint-10", "checkpoint-last"):
+        for file, text in files.items():
+            (place := tmp_path / name / file).parent.mkdir(parents=True)
+            place.write_text(text)
+    newest = tmp_path / "checkpoint-10"
+    with pytest.raises(PlanError, match=f"name one, of which {newest} is the newest") as refused:
+        with_options([f"model={tmp_path}"], ())
+    words = instead and tuple(word.format(newest) for word in instead)
+    assert refused.value.problems[0].instead == words
+
+
 def test_ids_say_their_kind() -> None:
     assert option_of("zoo:tiny_sd3") == "tiny_sd3"
     assert option_of("Qwen/Qwen3-8B") == "qwen3"

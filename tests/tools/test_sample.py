@@ -1,5 +1,6 @@
 """The configuration that a run is sampled with."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,6 +8,8 @@ import yaml
 
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.problems import PlanError
+from rlfactory.run.folder import RunFolderError
+from rlfactory.tools import sample as module
 from rlfactory.tools.sample import SamplingOptions, sampling_config, with_temperature
 
 
@@ -55,3 +58,14 @@ def test_options_of_the_other_kind_of_model_are_refused(
         sampling_config(image, ["a"], SamplingOptions(temperature=1.0))
     with pytest.raises(PlanError, match="--steps: is no option of a run that makes texts"):
         sampling_config(text, ["a"], SamplingOptions(steps=4))
+
+
+def test_a_place_that_cannot_be_written_is_told_before_samples_are_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(module, "located_config", lambda *_: {})
+    monkeypatch.setattr(module, "sampling_config", lambda *_: {})
+    monkeypatch.setattr(module, "restored_run", lambda _path, _config, draw, *_: draw(None, None))
+    with pytest.raises(RunFolderError, match="can't be written .*type --out FOLDER"):
+        module.sample(tmp_path, ["a"], 1, 0, tmp_path / "file" / "new", "policy", False)

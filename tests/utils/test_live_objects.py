@@ -1,6 +1,8 @@
 """What a run folder keeps of an object in memory."""
 
+from threading import Event, Thread
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -38,3 +40,20 @@ def test_an_object_has_its_name_inside_the_block_alone() -> None:
             assert (resolve("object:a"), resolve("object:b")) == (1, 2)
     with pytest.raises(LiveObjectError, match=r"resume\(a=...\)"):
         resolve("object:a")
+
+
+def test_threads_take_turns() -> None:
+    found: list[Any] = []
+    entered = Event()
+
+    def other() -> None:
+        with live_objects({"a": 2}):
+            entered.set()
+            found.append(resolve("object:a"))
+
+    with live_objects({"a": 1}):
+        (thread := Thread(target=other)).start()
+        assert not entered.wait(0.2)
+        assert resolve("object:a") == 1
+    thread.join()
+    assert found == [2]

@@ -297,8 +297,10 @@ def require_run(run: Path) -> Mapping[str, Any]:
 
     path = run / "config.yaml"
     if not os.path.isfile(path):  # also False for names that are too long
-        message = "is no run folder: it holds no config.yaml; `rlfactory run_dir=FOLDER` makes one"
-        raise PlanError([Problem(str(run), message)])
+        what = "it holds no config.yaml; `rlfactory run_dir=FOLDER` makes one"
+        if os.path.isfile(run / "rlfactory.yaml"):
+            what = "it is an export, and the code in its README.md samples from it"
+        raise PlanError([Problem(str(run), f"is no run folder: {what}")])
     try:
         frozen = read_frozen(path)
     except FileError as error:

@@ -170,6 +170,9 @@ MEDIA_FORMS = {
         ("function", "images"): "image_function",
         ("function", "videos"): "image_function",
         ("image_function", "texts"): "function",
+        ("remote", "texts"): "remote_text",
+        ("remote_text", "images"): "remote",
+        ("remote_text", "videos"): "remote",
     },
 }
 """By group, the option named and what the model generates: the option that is meant."""

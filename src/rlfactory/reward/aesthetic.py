@@ -44,6 +44,7 @@ class Aesthetic(Reward):
     """
 
     media = "images"
+    model_options = ("path",)
     main = "aesthetic"
     differentiable = True
     image_half = True

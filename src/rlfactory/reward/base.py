@@ -89,6 +89,8 @@ class Reward(ABC):
         metadata: The keys that each prompt's metadata must have.
         metadata_options: The options whose values are such keys too; a reward sets its own
             `metadata` to them.
+        model_options: The options that name a model of transformers: a folder with its config.json,
+            `zoo:NAME` or a hub id.
         prompt_feature: What `check_prompts` looks for in each prompt, `quoted_word` or
             `coco_objects`, so that a plan can look for it too; None for nothing.
         best_score: The highest score there is, that of a perfect sample; None if unbounded or
@@ -110,6 +112,7 @@ class Reward(ABC):
     media: ClassVar[Media]
     metadata: ClassVar[tuple[str, ...]] = ()
     metadata_options: ClassVar[tuple[str, ...]] = ()
+    model_options: ClassVar[tuple[str, ...]] = ()
     prompt_feature: ClassVar[str | None] = None
     best_score: ClassVar[float | None] = None
     wants_subprocess: ClassVar[bool] = False

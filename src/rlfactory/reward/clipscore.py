@@ -31,6 +31,7 @@ class ClipScore(Reward):
     """
 
     media = "images"
+    model_options = ("path",)
     main = "clipscore"
     differentiable = True
 

@@ -45,6 +45,7 @@ class Coherence(Reward):
     """
 
     media = "texts"
+    model_options = ("path",)
     main = "coherence"
 
     def __init__(

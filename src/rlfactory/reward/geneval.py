@@ -34,6 +34,7 @@ class GenEval(Reward):
     """
 
     media = "images"
+    model_options = ("path",)
     metadata = ("tag", "include")
     prompt_feature = "coco_objects"
     main = "geneval"

@@ -26,6 +26,7 @@ class ImageClass(Reward):
     """
 
     media = "images"
+    model_options = ("path",)
 
     def __init__(
         self,

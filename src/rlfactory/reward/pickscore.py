@@ -38,6 +38,7 @@ class PickScore(Reward):
     """
 
     media = "images"
+    model_options = ("path",)
     main = "pickscore"
     differentiable = True
 

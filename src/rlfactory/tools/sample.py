@@ -15,8 +15,13 @@ from rlfactory.prompts.base import Prompt
 from rlfactory.report.image_grid import grid
 from rlfactory.report.results import beside_sources
 from rlfactory.rollout import GeneratedSamples
+<<<<<<< HEAD
 from rlfactory.run.atomic_write import write_json
 from rlfactory.run.folder import RunFolder
+=======
+from rlfactory.run.atomic_write import write_text
+from rlfactory.run.folder import RunFolder, RunFolderError
+>>>>>>> users
 from rlfactory.tools.restore import located_config, restored_run
 from rlfactory.train.components import Components
 from rlfactory.train.evaluation.evaluator import Evaluator
@@ -79,10 +84,14 @@ def sample(
     config = sampling_config(located_config(path, moved), prompts, options)
 
     def draw(components: Components, evaluator: Evaluator) -> None:
+        folder = out or free_folder(RunFolder(path).samples)
+        try:  # before what takes long
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            message = f"{folder} can't be written ({error.strerror}); type --out FOLDER"
+            raise RunFolderError(message) from error
         texts = [prompt for prompt in prompts for _ in range(count)]
         samples = draw_samples(components, evaluator, texts, seed, weights)
-        folder = out or free_folder(RunFolder(path).samples)
-        folder.mkdir(parents=True, exist_ok=True)
         model, given = components.model, texts
         if isinstance(model, TextModel):
             given = [*map(model.as_given, texts)]

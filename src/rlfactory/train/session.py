@@ -234,6 +234,8 @@ class Session:
             self.components.algo.prepare(self.components.model)
             with self.stop.wished():
                 try:
+                    if self.is_main_process:
+                        self.manager.require_room()
                     initial = self.evaluation.initial_scores()
                     final = self._train()
                 except Interruption:

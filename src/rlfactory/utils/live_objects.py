@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Iterator, Mapping, Sized
 from contextlib import contextmanager
 from pathlib import Path
+from threading import RLock
 from typing import Any, TypeGuard
 
 from rlfactory.utils.dotted_keys import texts
@@ -16,6 +17,7 @@ from rlfactory.utils.errors import UserError
 
 PREFIX = "object:"
 _objects: dict[str, Any] = {}
+_lock = RLock()
 
 
 class LiveObjectError(UserError, LookupError):
@@ -24,14 +26,19 @@ class LiveObjectError(UserError, LookupError):
 
 @contextmanager
 def live_objects(objects: Mapping[str, Any]) -> Iterator[None]:
-    """Inside the block, `object:NAME` stands for `objects[NAME]`."""
-    former = dict(_objects)
-    _objects.update(objects)
-    try:
-        yield
-    finally:
-        _objects.clear()
-        _objects.update(former)
+    """Inside the block, `object:NAME` stands for `objects[NAME]`.
+
+    Other threads wait for the end of the block: names, log files and what loads models belong to
+    the process, and two runs at once would have each other's.
+    """
+    with _lock:
+        former = dict(_objects)
+        _objects.update(objects)
+        try:
+            yield
+        finally:
+            _objects.clear()
+            _objects.update(former)
 
 
 def is_reference(value: object) -> TypeGuard[str]:

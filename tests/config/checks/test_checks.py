@@ -992,6 +992,12 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "window.low",
     ),
     (checks.model_files.require_model_folders, {"model": {"path": "./nowhere"}}, {}, "model.path"),
+    (
+        checks.model_files.require_reward_models,
+        {"reward": {"path": "./nowhere"}},
+        {"reward": {"model_options": ("path",)}},
+        "reward.path",
+    ),
     (checks.model_files.require_model_folders, TINY, {"model": FLUX}, "model.path"),
     (checks.model_files.require_model_folders, WRITER, {"model": FLUX}, "model.path"),
     (checks.model_files.require_model_folders, TINY, {"model": {"media": "texts"}}, "model.path"),
@@ -1525,6 +1531,31 @@ def test_guidance_is_what_the_network_takes(
         )
         == []
     )
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ((), "holds no config.json"),
+        (("adapter_config.json",), "merge_and_unload"),
+        (("config.json",), None),
+        (None, "there is no folder"),
+    ],
+)
+def test_the_folder_of_a_rewards_model_holds_one(
+    tmp_path: Path, files: tuple[str, ...] | None, said: str | None
+) -> None:
+    folder = tmp_path / "own"
+    for file in files or ():
+        folder.mkdir(exist_ok=True)
+        (folder / file).write_text("{}")
+    if files == ():
+        folder.mkdir()
+    config = merged(SOUND, {"reward": {"path": str(folder), "prefix": "./nowhere"}})
+    own = {"reward": {"model_options": ("path",)}}
+    found = [*checks.model_files.require_reward_models(config, merged(STEPWISE, own))]
+    assert [p.key for p in found] == ([] if said is None else ["reward.path"])
+    assert said is None or said in found[0].message
 
 
 @pytest.mark.parametrize("cached", [True, False])

@@ -153,3 +153,15 @@ def test_a_failed_conversion_leaves_nothing(
     with pytest.raises(ValueError, match=r"could not be converted into .*: OSError: no room"):
         zoo_path("a")
     assert [p.suffix for p in (caches / "rlfactory" / "zoo").iterdir()] == [".lock"]
+
+
+def test_a_cache_that_cannot_be_written_is_named_with_its_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caches: Path
+) -> None:
+    file = in_a_package(tmp_path, monkeypatch)
+    digest = shipped.hashlib.sha256(file.read_bytes()).hexdigest()
+    monkeypatch.setitem(shipped.PACKAGED, "a", of(digest))
+    caches.mkdir(parents=True, exist_ok=True)
+    (caches / "rlfactory").write_text("a file where the folder goes")
+    with pytest.raises(ValueError, match=r"can't be written .*; set XDG_CACHE_HOME=FOLDER"):
+        zoo_path("a")

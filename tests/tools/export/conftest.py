@@ -18,7 +18,7 @@ TINY = [
     "evaluation.grid=2",
 ]
 IMAGES = [*TINY, "schedule.steps=3", "model.finetune=lora", "model.lora_rank=2"]
-TEXTS = [*TINY, "model=tiny_gpt2", "reward=length", "dynamics.length=4"]
+TEXTS = [*TINY, "model=tiny_gpt2", "algo=grpo_token", "reward=length", "dynamics.length=4"]
 
 
 @pytest.fixture(scope="package")
@@ -31,7 +31,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="package")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of texts, with LoRA."""
+    """Of texts, with LoRA and without a critic."""
     path = tmp_path_factory.mktemp("runs") / "texts"
     assert app.dispatch([f"run_dir={path}", *TEXTS, "model.finetune=lora"]) == 0
     return path

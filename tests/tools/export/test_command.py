@@ -25,7 +25,8 @@ from rlfactory.model.pipelines.local_models import zoo_path
 from rlfactory.run.checkpoint.load import load_initial_weights
 from rlfactory.run.folder import RunFolder
 from rlfactory.tools.export import command as export_module
-from rlfactory.tools.export.base_model import BaseModel
+from rlfactory.tools.export.base_model import BaseModel, base_model
+from rlfactory.tools.export.card import CONFIG_FILE
 from rlfactory.tools.export.command import write_lora_file
 from rlfactory.train.build import build, instantiate_group
 
@@ -141,6 +142,17 @@ def test_a_language_model_leaves_as_adapters_and_merged(
     assert (card.data.library_name, card.data.pipeline_tag) == ("peft", "text-generation")
     assert ModelCard.load(tmp_path / "merged" / "README.md").data.library_name == "transformers"
     assert (tmp_path / "lora" / "pictures" / "strip.md").is_file()
+    assert not [*tmp_path.rglob("value_head.safetensors")], "the run trained no critic"
+
+
+def test_a_base_in_a_gguf_file_is_loaded_from_it(tmp_path: Path) -> None:
+    (file := tmp_path / "chat.Q4.gguf").touch()
+    for path in (file, tmp_path):
+        base = base_model({"model": {"path": str(path)}}, "texts")
+        assert (base.name, base.file, base.hub_id) == (tmp_path.name, file.name, None)
+        for code, place in ((base.expression, base.name), (base.local_expression, base.here)):
+            given, named = eval(f"(lambda *a, **k: (a, k))({code})")
+            assert (given, named) == ((place,), {"gguf_file": file.name})
 
 
 def test_a_base_on_the_hub_is_named(
@@ -160,7 +172,10 @@ def test_nothing_is_overwritten(run: Path, refused: Callable[..., str], tmp_path
     (tmp_path / "full" / "mine.txt").write_text("mine")
     assert "--to: full is not empty" in refused("export", str(run), "--to", "full")
     assert "mine.txt is a file" in refused("export", str(run), "--to", "full/mine.txt")
-    assert "is no run folder" in refused("export", "full", "--to", "elsewhere")
+    for file, said in (("mine.txt", "it holds no config.yaml"), (CONFIG_FILE, "it is an export")):
+        (tmp_path / "full" / file).touch()
+        refusal = refused("export", "full", "--to", "elsewhere")
+        assert f"is no run folder: {said}" in refusal
 
 
 def test_a_command_that_is_no_text_is_shown_as_far_as_it_is(run: Path, tmp_path: Path) -> None:

@@ -67,6 +67,7 @@ class Noting(Listener):
     """Stands in for the evaluator, the savepoint and the listeners."""
 
     draws = True
+    prompts = (SimpleNamespace(text="a"), SimpleNamespace(text="b"))
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
@@ -128,4 +129,7 @@ def test_initial_scores_are_evaluated_once_and_then_read(
         schedule.initial_scores()
     SCORES.save(schedule.folder.evaluation(0))
     assert schedule.initial_scores().values["length"].tolist() == [1.0, 0.0]
+    noting.prompts = noting.prompts[:1]
+    with pytest.raises(RunFolderError, match="began with other prompts to evaluate on"):
+        schedule.initial_scores()
     assert noting.calls.count(("evaluate", "ema")) == 1

@@ -182,6 +182,7 @@ def test_a_full_disk_is_said_before_anything_is_written(
     assert train(tmp_path / "run", "iterations=1") == 1
     assert "are needed" in capsys.readouterr().err
     assert list(RunFolder(tmp_path / "run").checkpoints.iterdir()) == []
+    assert not RunFolder(tmp_path / "run").evaluation(0).exists()
 
 
 @pytest.mark.slow

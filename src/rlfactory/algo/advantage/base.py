@@ -23,9 +23,12 @@ class Advantage(ABC):
 
     Attributes:
         grouped: Whether it compares the samples of one prompt; `group_size` must then be above 1.
+        least_rewards: The option with how many rewards a prompt needs for statistics of its own;
+            None where it has none over iterations.
     """
 
     grouped: ClassVar[bool]
+    least_rewards: ClassVar[str | None] = None
 
     @abstractmethod
     def __call__(self, rollout: Rollout, main: str) -> Rollout:

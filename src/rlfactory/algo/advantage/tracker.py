@@ -31,6 +31,7 @@ class PromptTracker(Advantage):
     """
 
     grouped = False
+    least_rewards = "min_count"
 
     def __init__(
         self,

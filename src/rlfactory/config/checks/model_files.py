@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlfactory.config.checks.base import Config, Traits
+from rlfactory.config.checks.base import Config, Traits, rewards_of
 from rlfactory.config.memory.model_parts import published_part, published_pipeline
 from rlfactory.config.named_models import (
     SECOND,
@@ -43,8 +43,10 @@ from rlfactory.model.pipelines.local_models import (
     nearest_sizes,
     pipeline_of,
     read_json,
+    resolve,
     sizes_of,
     takes_guidance,
+    without_index,
 )
 from rlfactory.model.pipelines.pipeline_parts import pipeline_fault
 from rlfactory.model.pipelines.scheduler_config import (
@@ -87,6 +89,16 @@ def require_model_folders(config: Config, traits: Traits) -> Iterator[Problem]:
             fix = "" if is_hub_id(path) else _shipped(folders, pipeline)
             fix = "model.value_path=null" if key == "value_path" else fix
             yield Problem(f"model.{key}", f"{path} {wrong}", fix)
+
+
+def require_reward_models(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A folder from which a reward loads a model is there, and holds one."""
+    for key, node, own in rewards_of(config, traits):
+        for option in own.get("model_options", ()):
+            try:
+                resolve(str(node.get(option)), MODEL_INDEX)
+            except ValueError as error:
+                yield Problem(f"{key}.{option}", str(error))
 
 
 def _shipped(folders: Sequence[Path], pipeline: str | None) -> str:
@@ -135,13 +147,13 @@ def _model_fault(path: str, indexes: Sequence[str], shipped: list[str]) -> str |
         if name in PACKAGED and MODEL_INDEX in indexes:
             try:
                 packaged_folder(name)
-            except (ValueError, OSError) as error:
+            except ValueError as error:
                 return str(error)
             return None
         return None if name in shipped else f"does not ship; these do: {', '.join(shipped)}"
     if os.path.isdir(folder):
         is_model = any(os.path.isfile(folder / index) for index in indexes)
-        return None if is_model else f"holds no {indexes[0]}, so it is no model"
+        return None if is_model else without_index(folder, indexes[0])
     if not is_hub_id(path):
         return "does not exist; allowed are a folder, zoo:NAME or a hub id OWNER/NAME"
     return offline_fault(path)

@@ -88,9 +88,11 @@ def _repeated_prompts(config: Config, traits: Traits) -> Iterator[str]:
 
 def _rare_prompts(config: Config, traits: Traits) -> Iterator[str]:
     """A note if prompts will hardly have as many rewards as statistics of their own need."""
-    least, size = config.get("advantage", {}).get("min_count", 0), config.get("group_size", 1)
-    if size < least and traits["prompts"].get("endless"):
-        few = f"the {size} rewards of a group are fewer than advantage.min_count={least}"
+    option = traits.get("advantage", {}).get("least_rewards")
+    if option is None or not traits["prompts"].get("endless"):
+        return
+    if (size := config["group_size"]) < (least := config["advantage"][option]):
+        few = f"the {size} rewards of a group are fewer than advantage.{option}={least}"
         yield f"{few}: until prompts recur, advantages are relative to the batch"
 
 

@@ -163,6 +163,12 @@ def architecture_fault(config: Mapping[str, Any]) -> str | None:
     return None
 
 
+def _newest_checkpoint(folder: Path) -> Path | None:
+    """The `checkpoint-N` of the highest N, as trainers of transformers and TRL write them."""
+    found = {p.name.removeprefix("checkpoint-"): p for p in folder.glob("checkpoint-*")}
+    return max(((int(n), p) for n, p in found.items() if n.isdecimal()), default=(0, None))[1]
+
+
 def _no_model(folder: Path) -> Fault:
     """What a folder without `config.json` is."""
     adapter = read_json(folder / "adapter_config.json")
@@ -175,5 +181,9 @@ def _no_model(folder: Path) -> Fault:
         return f"is a run's folder and no model; begin_from={folder} goes on with its weights", None
     if copy := next((folder / "snapshots").glob("*"), None):
         return f"is a folder of the hub's cache; the model lies in it: {copy}", (f"model={copy}",)
+    if (newest := _newest_checkpoint(folder)) is not None:
+        is_model = (newest / MODEL_INDEX).is_file()
+        instead = (f"model={newest}",) if is_model else _no_model(newest)[1]
+        return f"holds checkpoints alone; name one, of which {newest} is the newest", instead
     several = f"; of its {GGUF} files, name one" if any(folder.glob(f"*{GGUF}")) else ""
     return f"holds no {MODEL_INDEX}, so it is no model{several}", None

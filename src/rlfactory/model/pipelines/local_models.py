@@ -36,11 +36,19 @@ def resolve(path: str, *indexes: str) -> str:
     folder = Path(path).expanduser()
     if folder.is_dir():
         if not any((folder / index).is_file() for index in indexes):
-            raise ValueError(f"{folder} holds no {indexes[0]}, so no model")
+            raise ValueError(f"{folder} {without_index(folder, indexes[0])}")
         return str(folder)
     if path.startswith(("~", ".", "/")) or path.count("/") > 1:
         raise ValueError(f"there is no folder {folder}")
     return path
+
+
+def without_index(folder: Path, index: str) -> str:
+    """Why a folder that lacks its index is no model."""
+    if (folder / "adapter_config.json").is_file():
+        merged = "merge_and_unload() of the PeftModel and save_pretrained(FOLDER) make one"
+        return f"holds adapters and no model; {merged}"
+    return f"holds no {index}, so it is no model"
 
 
 def folder_of(path: object) -> Path | None:

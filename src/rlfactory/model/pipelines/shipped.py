@@ -63,8 +63,8 @@ def packaged_folder(name: str) -> Path:
     The first call takes some seconds, and says so on standard error.
 
     Raises:
-        ValueError: its package is not installed or holds another file, or the conversion failed.
-        OSError: the cache can't be written.
+        ValueError: its package is not installed or holds another file, the cache can't be written,
+            or the conversion failed.
     """
     model = PACKAGED[name]
     folder = cache_folder() / f"{name}-{model.sha256[:16]}"
@@ -73,11 +73,15 @@ def packaged_folder(name: str) -> Path:
     from filelock import FileLock  # imported where it is needed: every plan reads this module
 
     source = _source(model)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{folder}.lock"):
-        if not folder.is_dir():
-            print(f"zoo:{name} is converted, once, into {folder}", file=sys.stderr)
-            _convert(source, folder)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{folder}.lock"):
+            if not folder.is_dir():
+                print(f"zoo:{name} is converted, once, into {folder}", file=sys.stderr)
+                _convert(source, folder)
+    except OSError as error:
+        what = f"is converted into {folder.parent}, which can't be written ({error.strerror})"
+        raise ValueError(f"{what}; set XDG_CACHE_HOME=FOLDER") from error
     return folder
 
 

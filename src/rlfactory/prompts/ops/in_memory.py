@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rlfactory.prompts.base import Prompt, PromptError, Prompts
 from rlfactory.prompts.ops.chat import MESSAGES
+from rlfactory.prompts.ops.data_rows import kind_of
 from rlfactory.prompts.ops.prompt_list import PromptList, RowReader
 from rlfactory.prompts.ops.row_forms import PARTS
 
@@ -57,12 +59,18 @@ class InMemoryPrompts(PromptList):
 def with_prompts(given: Mapping[str, Any]) -> dict[str, Any]:
     """Keyword arguments with `prompts` and `eval_prompts` made one source of prompts.
 
-    A source, the name of an option or a mapping of settings stays as it is. PromptError where
-    `eval_prompts` come without prompts in memory, or a row has no text.
+    A source, the name of an option or a mapping of settings stays as it is; a `Path` is that of
+    `prompts=file` or `prompts=datasets`. PromptError where `eval_prompts` come without prompts of
+    their kind, or a row has no text.
     """
     others = {key: value for key, value in given.items() if key != "eval_prompts"}
     prompts, evaluation = given.get("prompts"), given.get("eval_prompts")
     is_option = isinstance(prompts, str | Prompts) or _are_settings(prompts)
+    if isinstance(prompts, Path) and isinstance(evaluation, Path | None):
+        paths = {"prompts.path": prompts, "prompts.eval_path": evaluation}
+        is_data_set = prompts.is_dir() or kind_of(prompts) == ".parquet"
+        option = "datasets" if is_data_set else "file"
+        return {**others, "prompts": option} | {k: p for k, p in paths.items() if p is not None}
     if prompts is not None and not is_option:
         return {**others, "prompts": InMemoryPrompts(prompts, evaluation)}
     if evaluation is not None:

@@ -48,6 +48,7 @@ class ClassifierReward(Reward):
     """
 
     media = "texts"
+    model_options = ("path",)
 
     def __init__(
         self,

@@ -47,6 +47,8 @@ OTHER = (
     "choose the model as it was trained (model.finetune, model.lora_rank, algo), or begin a new run"
     " with begin_from=RUN"
 )
+CRITIC = f"{POLICY}/critic."
+"""The beginning of the names of a critic's tensors."""
 REMOVE = "remove that checkpoint, to use the one before"
 STATE_ERRORS = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError)
 
@@ -76,6 +78,11 @@ def load_checkpoint(folder: Path, model: ImageModel | TextModel) -> None:
         model.weights.load_full_state_dict(read_tensors(folder / WEIGHTS_FILE))
 
 
+def holds_critic(folder: Path) -> bool:
+    """Whether a checkpoint has weights of a critic."""
+    return any(key.startswith(CRITIC) for key in _forms(folder))
+
+
 def _require_weights_of(
     folder: Path, model: ImageModel | TextModel, saved: Mapping[str, Form], sets: Collection[str]
 ) -> None:
@@ -94,9 +101,8 @@ def _difference(saved: Mapping[str, Form], model: ImageModel | TextModel, name: 
     """
     expected = {key: form_of(p) for key, p in model.weights.expected(name).items()}
     sides = [{k: v for k, v in saved.items() if k.startswith(f"{name}/")}, expected]
-    critic = f"{POLICY}/critic."
-    if not all(any(key.startswith(critic) for key in side) for side in sides):
-        sides = [{k: v for k, v in side.items() if not k.startswith(critic)} for side in sides]
+    if not all(any(key.startswith(CRITIC) for key in side) for side in sides):
+        sides = [{k: v for k, v in side.items() if not k.startswith(CRITIC)} for side in sides]
     there, here = sides
     for key in sorted(there.keys() | here.keys()):
         if there.get(key) != here.get(key):

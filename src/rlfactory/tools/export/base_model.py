@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
+from rlfactory.model.lm.trainable import gguf_of
 from rlfactory.model.pipelines.local_models import (
     MODEL_INDEX,
     PIPELINE_INDEXES,
@@ -33,18 +34,28 @@ class BaseModel:
         here: what loads it on this machine: a folder or a hub id.
         hub_id: its id on the hub, None if it has none.
         name: what readers elsewhere know it by: its hub id, `zoo:NAME`, or its folder's name.
+        file: the GGUF file in its folder that holds it, if one does.
     """
 
     here: str
     hub_id: str | None
     name: str
+    file: str | None = None
 
     @property
     def expression(self) -> str:
-        """The Python expression that names it on another machine."""
+        """The arguments, in Python, that name it on another machine."""
         if self._is_shipped:
             return f"zoo_path({self.name.removeprefix(ZOO_PREFIX)!r})"
-        return repr(self.name)
+        return self._with_file(self.name)
+
+    @property
+    def local_expression(self) -> str:
+        """The arguments that name it on this machine."""
+        return self._with_file(self.here)
+
+    def _with_file(self, place: str) -> str:
+        return f"{place!r}, gguf_file={self.file!r}" if self.file else repr(place)
 
     @property
     def imports(self) -> list[str]:
@@ -70,6 +81,9 @@ def base_model(config: Mapping[str, Any], media: str) -> BaseModel:
     if is_reference(path):
         here = _origin(live(path))
         return BaseModel(here, None, Path(here).name)
+    if media == "texts" and (file := gguf_of(Path(path).expanduser())) is not None:
+        folder = file.parent.absolute()
+        return BaseModel(str(folder), None, folder.name, file.name)
     found = resolve(path, *([MODEL_INDEX] if media == "texts" else PIPELINE_INDEXES))
     if path.startswith(ZOO_PREFIX):
         return BaseModel(str(Path(found).absolute()), None, path)

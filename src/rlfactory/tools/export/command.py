@@ -19,7 +19,7 @@ from transformers import GenerationConfig
 from rlfactory.dynamics.token import Token
 from rlfactory.model.pipelines.modular import name_place
 from rlfactory.model.pipelines.noise_levels import noise_levels
-from rlfactory.run.checkpoint.load import load_checkpoint
+from rlfactory.run.checkpoint.load import holds_critic, load_checkpoint
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.scores import Scores
 from rlfactory.tools.export.base_model import base_model, forget_locations
@@ -119,7 +119,13 @@ def export_run(
     """
     adapters = config["model"]["finetune"] == "lora"
     form = (MERGED if options.merge else LORA) if adapters else FULL
-    model = instantiate_group(config, "model", device=torch.device("cpu"), seed=config["seed"])
+    model = instantiate_group(
+        config,
+        "model",
+        device=torch.device("cpu"),
+        seed=config["seed"],
+        has_critic=holds_critic(checkpoint),
+    )
     merge_adapters_below(config, model)
     if options.in_one_file and (form != LORA or model.media != "images"):
         raise UserError(
@@ -156,7 +162,7 @@ def _fill(folder: Path, info: ExportInfo, model: Any, options: ExportOptions, pa
     published, local = Source(repo or HERE), Source(path)
     if adapters:
         published = Source(repo or HERE, base.expression, info.file, base.imports)
-        local = Source(path, repr(base.here), info.file)
+        local = Source(path, base.local_expression, info.file)
     # before `export_merged`, after which the model has no adapters
     snippets = [_snippet(info, model, source) for source in (published, local)]
     with model.weights(info.weights):

@@ -62,8 +62,8 @@ class Source:
 
     Attributes:
         path: the exported folder, or its id on the hub.
-        base: the Python expression of the base model, if `path` holds LoRA adapters; None if it
-            holds a complete model.
+        base: the Python arguments that name the base model, if `path` holds LoRA adapters; None if
+            it holds a complete model.
         file: the file of the adapters, if it has another name than diffusers looks for.
         imports: lines that `base` needs.
     """

@@ -135,6 +135,15 @@ class CheckpointManager:
         elif write is not None:
             self.writer.do(write)
 
+    def require_room(self, what: str = "a checkpoint") -> int:
+        """DiskError unless the disk has room for a checkpoint; returns the bytes that it takes,
+        before the first update without those of the optimizer's state.
+        """
+        needed = checkpoint_bytes(self.model, self.optimizer)
+        with explain_disk_errors(self.folder.path, what, needed):
+            enough_space(self.folder.path, needed)
+        return needed
+
     def write_best(self) -> None:
         """Name the best checkpoint in best.json."""
         if self.is_main:
@@ -144,10 +153,9 @@ class CheckpointManager:
         self, folder: Path, state: Mapping[str, Any], about: Mapping[str, Any]
     ) -> Callable[[], None]:
         """Copy what the checkpoint holds; returns the function that writes it."""
-        needed = checkpoint_bytes(self.model, self.optimizer)
-        explained = partial(explain_disk_errors, self.folder.path, f"checkpoint {folder.name}")
-        with explained(needed):
-            enough_space(self.folder.path, needed)
+        needed = self.require_room(what := f"checkpoint {folder.name}")
+        explained = partial(explain_disk_errors, self.folder.path, what, needed)
+        with explained():
             # the state counts lines of metrics: they must be on the disk before the checkpoint is
             if self.folder.metrics.exists():
                 flush(self.folder.metrics)
@@ -156,7 +164,7 @@ class CheckpointManager:
             )
 
         def write() -> None:
-            with explained(needed):
+            with explained():
                 finish()
 
         return write

@@ -189,10 +189,21 @@ class EvaluationSchedule(Listener):
         return evaluation.scores
 
     def initial_scores(self) -> Scores:
-        """The scores before training: evaluated now, or read from the folder of a resumed run."""
+        """The scores before training: evaluated now, or read from the folder of a resumed run.
+
+        Raises:
+            RunFolderError: they are missing, or are of other prompts.
+        """
         if self.last_evaluated < 0:
             return self.evaluate(0)
         path = self.folder.evaluation(0)
         if not path.is_file():
             raise RunFolderError(f"{path} is missing, the scores before training; put it back")
-        return Scores.load(path)
+        scores = Scores.load(path)
+        if scores.prompts != [str(prompt.text) for prompt in self.evaluator.prompts]:
+            raise RunFolderError(
+                f"{self.folder.path} began with other prompts to evaluate on, so its results would"
+                " be no pairs; resume it with those, or begin another run: run_dir=FOLDER"
+                f" begin_from={self.folder.path}"
+            )
+        return scores
