@@ -78,6 +78,7 @@ TWICE = ("grpo", "ppo")
 """One of images and one of texts whose run by two processes is repeated to the bit."""
 TWO = ["hardware.device=cpu", "hardware.processes=2", "hardware.timeout=120"]
 LENGTH = ["iterations=2"]
+LORA = "model.finetune=lora"
 
 
 def attempt(name: str, *words: str, processes: int = 2) -> dict[str, Any]:
@@ -179,12 +180,23 @@ def test_with_a_tile_no_layout_changes_a_bit(
             attempt("one", *words, processes=1),
             attempt("other", *words, *other, processes=1),
             attempt("ddp", *words, "hardware=ddp"),
+            attempt("lora", *words, LORA, processes=1),
+            attempt("sharded", *words, "hardware=fsdp2"),
+            attempt("sharded_lora", *words, LORA, "hardware=fsdp2"),
         ]
     )
     assert {code for each in found for code in each["codes"]} == {0}, found
     expected = traces(tmp_path / "one")
     assert traces(tmp_path / "other") == expected
     assert traces(tmp_path / "ddp") == expected
+    for one, sharded in (("one", "sharded"), ("lora", "sharded_lora")):
+        ours, theirs = traces(tmp_path / one), traces(tmp_path / sharded)
+        for name in ours:
+            if name == "metrics" or not name.startswith("step_"):
+                assert theirs[name] == ours[name], (sharded, name)
+        whole = weights(tmp_path / sharded)
+        for name, tensor in weights(tmp_path / one).items():
+            assert torch.equal(whole[name], tensor), (sharded, name)
 
 
 def test_three_processes_divide_a_network(ran: Ran, tmp_path: Path) -> None:
