@@ -101,8 +101,8 @@ def digest(run_folder: Path) -> str:
         for file in sorted(p for p in (run_folder / part).rglob("*") if p.is_file()):
             found.update(file.read_bytes())
     last = max((run_folder / "checkpoints").glob("step_*"))
-    # sorted by their bits: shards and whole files have other names
-    found.update("".join(sorted(tensor_digests(last))).encode())
+    # by their bits: shards have other names than whole files, which hold the policy's twice
+    found.update("".join(sorted(set(tensor_digests(last)))).encode())
     return found.hexdigest()
 
 

@@ -6,11 +6,11 @@ Times and memory are not compared, nor what depends on when a run was saved or s
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import IO, Any
 
 import yaml
 
@@ -226,11 +226,24 @@ def remake(
     remember(copy, moved)
     # forced, since the checkpoint has another logger; the command has compared the configurations
     arguments = RunArguments(place, until=stretch.end, force=True)
-    with (place / OUTPUT).open("w", encoding="utf-8") as output, redirect_stdout(output):
+    with (place / OUTPUT).open("w", encoding="utf-8") as output, _printing_to(output):
         code = run_or_launch(arguments, quiet)
     if code != 0:
         raise RunFolderError(f"the stretch can't be made again: training ended with code {code}")
     return copy
+
+
+@contextmanager
+def _printing_to(output: IO[str]) -> Iterator[None]:
+    """What this process prints, and the processes that it starts, goes to a file."""
+    terminal = os.dup(1)
+    os.dup2(output.fileno(), 1)
+    try:
+        with redirect_stdout(output):
+            yield
+    finally:
+        os.dup2(terminal, 1)
+        os.close(terminal)
 
 
 def _copy(folder: RunFolder, copy: RunFolder, stretch: Stretch) -> None:
