@@ -14,13 +14,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from itertools import product
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 ALGORITHMS = ("nft", "grpo", "vgrpo", "ddpo", "ppo", "grpo_token")
@@ -45,13 +46,13 @@ def alone(threads: int, micro: int, sample: int) -> list[str]:
     return ["hardware=cpu", f"hardware.threads={threads}", *batches(micro, sample)]
 
 
-def several(processes: int) -> list[str]:
-    words = ["hardware=ddp", "hardware.device=cpu", f"hardware.processes={processes}"]
+def several(processes: int, strategy: str = "ddp") -> list[str]:
+    words = [f"hardware={strategy}", "hardware.device=cpu", f"hardware.processes={processes}"]
     return [*words, "hardware.threads=1"]
 
 
-def together(processes: int, micro: int = 8, sample: int = 8) -> list[str]:
-    return [*several(processes), *batches(micro, sample)]
+def together(processes: int, strategy: str = "ddp", micro: int = 8, sample: int = 8) -> list[str]:
+    return [*several(processes, strategy), *batches(micro, sample)]
 
 
 def layouts() -> dict[str, Layout]:
@@ -60,11 +61,15 @@ def layouts() -> dict[str, Layout]:
     for threads, micro, sample in product((1, 2), (1, 3, 8), (5, 48)):
         words = alone(threads, micro, sample)
         found[f"{threads} threads, micro_batch {micro}, sample_batch {sample}"] = words, None
-    for processes, micro in product((2, 3, 4), (3, 8)):
-        words = together(processes, micro)
-        found[f"{processes} processes, micro_batch {micro}"] = words, None
+    for processes, strategy in product((2, 3, 4), ("ddp", "fsdp2")):
+        words = together(processes, strategy, 3 if strategy == "ddp" else 8)
+        found[f"{processes} processes, {strategy}"] = words, None
     for before, after in ((1, 1), (2, 2), (1, 2), (2, 1), (2, 4), (4, 3)):
-        sides = [alone(1, 3, 5) if n == 1 else together(n) for n in (before, after)]
+        # the one that resumes shards, where both are several
+        sides = [
+            alone(1, 3, 5) if count == 1 else together(count, strategy)
+            for count, strategy in ((before, "ddp"), (after, "fsdp2"))
+        ]
         found[f"{before} processes killed, resumed by {after}"] = sides[0], sides[1]
     return found
 
@@ -88,8 +93,6 @@ def run(folder: Path, words: Sequence[str], env: Mapping[str, str] | None = None
 
 def digest(run_folder: Path) -> str:
     """A hash of all that a run has computed."""
-    from safetensors.torch import load_file
-
     found = sha256()
     for line in (run_folder / "metrics.jsonl").read_text().splitlines():
         values = {k: v for k, v in json.loads(line).items() if not k.startswith(CLOCKS)}
@@ -98,10 +101,27 @@ def digest(run_folder: Path) -> str:
         for file in sorted(p for p in (run_folder / part).rglob("*") if p.is_file()):
             found.update(file.read_bytes())
     last = max((run_folder / "checkpoints").glob("step_*"))
-    for file in sorted(last.glob("*.safetensors")):
-        for name, tensor in sorted(load_file(file).items()):
-            found.update(name.encode() + tensor.contiguous().flatten().numpy().tobytes())
+    # by their bits: shards have other names than whole files, which hold the policy's twice
+    found.update("".join(sorted(set(tensor_digests(last)))).encode())
     return found.hexdigest()
+
+
+def tensor_digests(checkpoint: Path) -> Iterator[str]:
+    """A hash of each tensor of a checkpoint: weights and the optimizer's moments."""
+    import torch
+    from safetensors.torch import load_file
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+    from torch.distributed.checkpoint.state_dict_loader import load
+
+    whole: dict[str, Any] = {}
+    if (shards := checkpoint / "shards").is_dir():
+        stored = HuggingFaceStorageReader(str(shards)).read_metadata().state_dict_metadata
+        whole = {k: torch.empty(t.size, dtype=t.properties.dtype) for k, t in stored.items()}
+        load(whole, storage_reader=HuggingFaceStorageReader(str(shards)), no_dist=True)
+    for file in checkpoint.glob("*.safetensors"):
+        whole |= {f"{file.stem}/{name}": tensor for name, tensor in load_file(file).items()}
+    for tensor in whole.values():
+        yield sha256(tensor.contiguous().flatten().numpy().tobytes()).hexdigest()
 
 
 def words_of(algorithm: str) -> list[str]:

@@ -1,6 +1,7 @@
 """The same experiment on one process and on two: by DDP, and with a divided network (FSDP2)."""
 
 import json
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,9 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
-from torch.distributed.checkpoint.state_dict_loader import load
 
 from rlfactory.run.checkpoint.find import is_sharded
-from rlfactory.run.checkpoint.sharded import saved_forms
+from rlfactory.run.checkpoint.sharded import whole_weights
 
 pytestmark = [pytest.mark.dist, pytest.mark.timeout(900)]
 
@@ -85,6 +84,7 @@ TWICE = ("ppo",)
 """Whose run by two processes is repeated to the bit; nft's is below, stopped and resumed."""
 TWO = ["hardware.device=cpu", "hardware.processes=2", "hardware.timeout=120"]
 LENGTH = ["iterations=2"]
+LORA = "model.finetune=lora"
 
 
 def attempt(name: str, *words: str, processes: int = 2) -> dict[str, Any]:
@@ -101,10 +101,7 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
     place = newest(run)
     if not is_sharded(place):
         return load_file(place / "weights.safetensors")
-    forms = saved_forms(place)
-    whole: dict[str, Any] = {f"weights/{k}": torch.empty(f.shape) for k, f in forms.items()}
-    load(whole, storage_reader=HuggingFaceStorageReader(str(place / "shards")), no_dist=True)
-    return {key.removeprefix("weights/"): tensor for key, tensor in whole.items()}
+    return whole_weights(place)
 
 
 def files(run: Path) -> dict[str, str]:
@@ -186,12 +183,37 @@ def test_with_a_tile_no_layout_changes_a_bit(
             attempt("one", *words, processes=1),
             attempt("other", *words, *other, processes=1),
             attempt("ddp", *words, "hardware=ddp"),
+            attempt("lora", *words, LORA, processes=1),
+            attempt("sharded", *words, "hardware=fsdp2"),
+            attempt("sharded_lora", *words, LORA, "hardware=fsdp2"),
         ]
     )
     assert {code for each in found for code in each["codes"]} == {0}, found
     expected = traces(tmp_path / "one")
     assert traces(tmp_path / "other") == expected
     assert traces(tmp_path / "ddp") == expected
+    for one, sharded in (("one", "sharded"), ("lora", "sharded_lora")):
+        ours, theirs = traces(tmp_path / one), traces(tmp_path / sharded)
+        named = [key for key in ours if not key.startswith("step_")]
+        assert {k: ours[k] for k in named} == {k: theirs[k] for k in named}, sharded
+        whole = weights(tmp_path / sharded)
+        for key, tensor in weights(tmp_path / one).items():
+            assert torch.equal(whole[key], tensor), (sharded, key)
+
+
+def test_a_layout_of_shards_is_verified(
+    typed: Callable[..., subprocess.CompletedProcess[str]], ran: Ran
+) -> None:
+    words = [*WORDS["grpo"], "iterations=1", "hardware.tile=5"]
+    ran([attempt("one", *words, processes=1)])
+    shards = ["hardware=fsdp2", "hardware.device=cpu", "hardware.processes=2"]
+    done = typed("-m", "rlfactory", "verify", "one", "--layout", *shards)
+    assert done.returncode == 0, done
+    # nothing of what the processes print
+    assert done.stdout.splitlines() == [
+        "making iterations 1 to 1 again",
+        "verified: iterations 1 to 1 give the same bits again (metrics, evaluations, weights)",
+    ]
 
 
 def test_three_processes_divide_a_network(ran: Ran, tmp_path: Path) -> None:

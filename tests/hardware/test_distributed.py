@@ -99,7 +99,7 @@ OF_RUN = {"prompts_per_iteration": 6, "group_size": 4, "branches": 1, "branch_at
         (4, {}, {}, None),
         (5, {}, {}, "hardware.tile=4"),
         (5, {"processes": 1}, {}, None),
-        (4, {"strategy": "fsdp2"}, {}, "hardware.strategy=ddp"),
+        (4, {"strategy": "fsdp2"}, {}, None),
         (4, {}, {"branches": 2}, None),
         (3, {}, {"branches": 2}, "hardware.processes=1"),
         (4, {}, {"branches": 2, "branch_at": "step"}, "hardware.processes=1"),

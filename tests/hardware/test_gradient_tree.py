@@ -8,7 +8,7 @@ import torch
 from stand_ins import Threaded
 from torch import Tensor, nn
 
-from rlfactory.hardware.gradient_tree import GradientTree
+from rlfactory.hardware.gradient_tree import GradientTree, add_by_block
 
 LEAVES = 13
 
@@ -89,3 +89,49 @@ def test_another_order_has_other_bits() -> None:
     for leaf in range(LEAVES):
         running += gradients_of(leaf)[0]
     assert not torch.equal(running, first)
+
+
+class Blocks(nn.Module):
+    """Two blocks that read one input several times each, as those of a diffusion transformer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shared = nn.Linear(3, 3)
+        self.blocks = nn.ModuleList([Twice(), Twice()])
+
+    def forward(self, x: Tensor) -> Tensor:
+        read = self.shared(x)
+        for block in self.blocks:
+            x = block(x, read=read)
+        return x
+
+
+class Twice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)])
+
+    def forward(self, x: Tensor, read: Tensor) -> Tensor:
+        first, second = self.layers
+        out: Tensor = first(read) * x + second(read).sin()
+        return out
+
+
+def test_a_gradient_is_added_over_a_block_before_others() -> None:
+    torch.manual_seed(0)
+    network = Blocks()
+    add_by_block(network)
+    sums, total = list[Tensor](), list[Tensor]()
+
+    def watch(_: nn.Module, __: Any, kwargs: dict[str, Tensor]) -> None:
+        kwargs["read"].register_hook(sums.append)
+
+    def watch_all(_: nn.Module, __: Any, output: Tensor) -> None:
+        output.register_hook(total.append)
+
+    network.shared.register_forward_hook(watch_all)
+    for block in network.blocks:  # after the hook of `add_by_block`: what the block itself reads
+        block.register_forward_pre_hook(watch, with_kwargs=True)
+    network(torch.randn(4, 3)).sum().backward()
+    assert torch.equal(total[0], sums[0] + sums[1])
+    assert all(bool(each.any()) for each in sums)

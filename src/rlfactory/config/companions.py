@@ -287,8 +287,8 @@ def with_rates(
 def with_tile(
     values: Mapping[str, Any], typed: Collection[str]
 ) -> tuple[dict[str, Any], list[str]]:
-    """The values with the batches that `hardware.tile` asks for, if it is set, and a note on each
-    that was `typed` and is another.
+    """The values with the batches and the step that `hardware.tile` asks for, if it is set, and a
+    note on each that was `typed` and is another.
     """
     tile, sizes = _node(values, "hardware").get("tile"), ("micro_batch", "sample_batch")
     if tile is None:
@@ -298,7 +298,13 @@ def with_tile(
         for name in sizes
         if name in typed and values.get(name) != tile
     ]
-    return {**values, **dict.fromkeys(sizes, tile)}, notes
+    changed: dict[str, Any] = {**values, **dict.fromkeys(sizes, tile)}
+    if (optimizer := _node(values, "optimizer")).get("fused"):
+        changed["optimizer"] = {**optimizer, "fused": False}
+        if "optimizer.fused" in typed:
+            why = "with hardware.tile, as a CPU rounds the last rows of each shard otherwise"
+            notes.append(f"optimizer.fused=true is not read {why}")
+    return changed, notes
 
 
 def _rate(rates: Mapping[str, Any], kind: Any) -> Any:

@@ -11,6 +11,7 @@ what it imports itself, without torch.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -73,6 +74,15 @@ class Hardware(ABC):
     def gather_passes(self, values: Tensor) -> Tensor:
         """The rows `[n, ...]` that passes computed, of all ranks' where these are divided."""
         return self.all_gather(values) if self.divides_passes else values
+
+    @contextmanager
+    def whole_gradients(
+        self, parameters: Sequence[nn.Parameter]
+    ) -> Iterator[Sequence[nn.Parameter]]:
+        """Inside the block backward passes add nothing up over ranks: each leaves its gradients in
+        full at the parameters that are yielded. Afterwards `parameters` have what is left there.
+        """
+        yield parameters
 
     @property
     def network_device(self) -> torch.device:

@@ -98,7 +98,9 @@ class Distributed(Local):
         self.device = _device_of(self.device, info)
         self._connect(info, timeout)
         self._defer = defer_reduce
-        self._sharded = _fsdp_parameters(shard_size, offload) if strategy == "fsdp2" else None
+        self._sharded = None
+        if strategy == "fsdp2":
+            self._sharded = _fsdp_parameters(shard_size, offload, tile is not None)
 
     @staticmethod
     def validate(options: Mapping[str, Any], run: Mapping[str, Any]) -> Faults:
@@ -122,10 +124,7 @@ class Distributed(Local):
             yield "processes", message, f"hardware.processes={near[0]}"
         if (tile := options["tile"]) is not None:
             each, unit = prompts // processes * run["group_size"], run["branches"]
-            if options["strategy"] == "fsdp2":
-                message = f"is {tile}, and the sums of shards follow the number of processes"
-                yield "tile", message, "hardware.strategy=ddp"
-            elif processes > 1 and each % tile:
+            if processes > 1 and each % tile:
                 message = (
                     f"is {tile}, which does not divide the {each} samples of a process; nearest:"
                     f" {', '.join(map(str, sorted(nearest(each, tile))))}"
@@ -166,8 +165,20 @@ class Distributed(Local):
         return torch.device("cpu" if self.rank == 0 else "meta")
 
     def prepare(self, model: Any) -> None:
-        if self._sharded is not None:
+        if self._sharded is None:
+            super().prepare(model)
+        else:
             self._sharded.shard_model(model, self.device.type)
+
+    @contextmanager
+    def whole_gradients(
+        self, parameters: Sequence[nn.Parameter]
+    ) -> Iterator[Sequence[nn.Parameter]]:
+        if self._sharded is None:
+            yield parameters
+        else:
+            with self._sharded.whole_gradients(parameters) as whole:
+                yield whole
 
     def step(
         self,
@@ -214,7 +225,8 @@ class Distributed(Local):
                 assert micro_batch is not None
                 own = next(micro_batches, None)
                 is_left = self.any_rank(own is not None)
-                self._sharded.set_gradient_sync(not (self._defer and is_left))
+                if self.tile is None:
+                    self._sharded.set_gradient_sync(not (self._defer and is_left))
                 yield micro_batch, counts
         finally:
             self._sharded.passes_are_equal = False
@@ -309,10 +321,10 @@ def _common_store(info: ProcessInfo, timeout: timedelta) -> Any:
     return dist.PrefixStore(f"restart_{restart}", store)  # type: ignore[attr-defined]
 
 
-def _fsdp_parameters(shard_size: int | None, offload: bool) -> "FSDPParameters":
+def _fsdp_parameters(shard_size: int | None, offload: bool, exact: bool) -> "FSDPParameters":
     from rlfactory.hardware.fsdp import FSDPParameters  # its imports take a second
 
-    return FSDPParameters(shard_size=shard_size, offload=offload)
+    return FSDPParameters(shard_size=shard_size, offload=offload, exact=exact)
 
 
 @contextmanager

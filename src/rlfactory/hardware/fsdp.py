@@ -23,6 +23,8 @@ from torch.distributed.fsdp import (
 )
 from torch.distributed.tensor import DTensor
 
+from rlfactory.hardware.gradient_tree import blocks
+
 REPLICATE, SHARD = "replicate", "shard"
 """The dimensions of the mesh: copies of the network, and the ranks that share one."""
 
@@ -41,11 +43,16 @@ class FSDPParameters:
     Args:
         shard_size: ranks that share one copy of the network; None: all.
         offload: keep shards, gradients and the optimizer's moments on the CPU.
+        exact: compute what one process does, to the bit: parameters are gathered as they are, and
+            the norm is that of the full gradients.
     """
 
-    def __init__(self, *, shard_size: int | None = None, offload: bool = False) -> None:
+    def __init__(
+        self, *, shard_size: int | None = None, offload: bool = False, exact: bool = False
+    ) -> None:
         self.shard_size = shard_size or dist.get_world_size()
         self.offload = offload
+        self._exact = exact
         self.passes_are_equal = False
         self._device = torch.device("cpu")
         self._network: Any = None
@@ -65,7 +72,9 @@ class FSDPParameters:
         self._device = torch.device(device)
         options: dict[str, Any] = {
             "mesh": self._mesh(device),
-            "mp_policy": mixed_precision(getattr(model, "precision", None)),
+            "mp_policy": MixedPrecisionPolicy(cast_forward_inputs=False)
+            if self._exact
+            else mixed_precision(getattr(model, "precision", None)),
             "offload_policy": self._offload_policy(),
             "ignored_params": adapters(network),
         }
@@ -84,7 +93,7 @@ class FSDPParameters:
         register_fsdp_forward_method(network, "inside")
         network.inside(int)  # FSDP takes the module of the first pass for the root
         network.reshard()
-        model.inside = network.inside
+        model.inside, model.may_share_prompts = network.inside, False
         self._sharded = {
             name: parameter
             for name, parameter in network.named_parameters()
@@ -134,6 +143,30 @@ class FSDPParameters:
         """Whether backward passes reduce gradients, or add them up in full in every rank."""
         self._network.set_requires_gradient_sync(is_on)
 
+    @contextmanager
+    def whole_gradients(
+        self, parameters: Sequence[nn.Parameter]
+    ) -> Iterator[Sequence[nn.Parameter]]:
+        """As `Hardware.whole_gradients`; adapters alone are in full anyway, on a sharded network
+        that ordinary passes gather.
+        """
+        if not self._sharded:
+            yield parameters
+            return
+        self.set_gradient_sync(False)
+        self._network.set_reshard_after_backward(False)
+        with self.unsharded():
+            gathered = dict(self._network.named_parameters())
+            whole = {id(shard): gathered[name] for name, shard in self._sharded.items()}
+            yield [whole.get(id(parameter), parameter) for parameter in parameters]
+        for name, shard in self._sharded.items():
+            parameter, own = gathered[name], self.local(shard)
+            shard.grad = None
+            if parameter.grad is not None:
+                part = self.shard(name, parameter.grad).to(own.device, copy=True)
+                shard.grad = self.dtensor(name, part)
+            parameter.grad = None
+
     def _unshard_all(self) -> None:
         for module in self._modules():
             module.reshard()  # unshard() does nothing where old values are still in full
@@ -170,19 +203,28 @@ class FSDPParameters:
         Returns:
             The norm before clipping, the same in all ranks. Nothing waits for the device here.
         """
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        norm, factor = unscale(
+            nn.utils.get_total_norm([_full(gradient) for gradient in gradients])
+            if self._exact
+            else self._norm(parameters)
+        )
+        factor = factor * (limit / (norm + 1e-6)).clamp(max=1.0)
+        rows = [self.local(gradient) for gradient in gradients]
+        for device in {part.device for part in rows}:  # shards may be offloaded
+            there = [part for part in rows if part.device == device]
+            torch._foreach_mul_(there, factor.to(device))
+        return norm
+
+    def _norm(self, parameters: Sequence[nn.Parameter]) -> Tensor:
+        """The global norm of the gradients, from the squares of the shards' norms."""
         own = [p.grad for p in self.replicated(parameters) if p.grad is not None]
         shards = [self.local(p.grad) for p in self._sharded.values() if p.grad is not None]
         square = self._square_of_norm(shards)
         dist.all_reduce(square)
         # each copy of the network has counted its gradient once
         square = square * self.shard_size / dist.get_world_size() + self._square_of_norm(own)
-        norm, factor = unscale(square.sqrt())
-        factor = factor * (limit / (norm + 1e-6)).clamp(max=1.0)
-        gradients = [*own, *shards]
-        for device in {gradient.device for gradient in gradients}:  # shards may be offloaded
-            there = [gradient for gradient in gradients if gradient.device == device]
-            torch._foreach_mul_(there, factor.to(device))
-        return norm
+        return square.sqrt()
 
     def _square_of_norm(self, gradients: Sequence[Tensor]) -> Tensor:
         # double, so that the number of shards over which it is summed does not matter
@@ -222,17 +264,6 @@ class FSDPParameters:
         return whole[begin : begin + rows]
 
 
-def blocks(network: nn.Module) -> list[nn.Module]:
-    """The modules that FSDP gathers one at a time: members of a network's outermost ModuleLists."""
-    found = list[nn.Module]()
-    for child in network.children():
-        if isinstance(child, nn.ModuleList):
-            found += [block for block in child if any(True for _ in block.parameters())]
-        else:
-            found += blocks(child)
-    return found
-
-
 def adapters(network: nn.Module) -> set[nn.Parameter]:
     """The trained parameters of LoRA; none with full fine-tuning, of one network of two also."""
     return {p for name, p in network.named_parameters() if p.requires_grad and "lora_" in name}
@@ -253,6 +284,12 @@ def mixed_precision(precision: Any) -> MixedPrecisionPolicy:
     return MixedPrecisionPolicy(
         param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False
     )
+
+
+def _full(gradient: Tensor) -> Tensor:
+    """All rows of a gradient. Collective, if it is a `DTensor`."""
+    whole: Tensor = gradient.full_tensor() if isinstance(gradient, DTensor) else gradient  # type: ignore[no-untyped-call]
+    return whole
 
 
 def _call(work: Any, *arguments: Any) -> Any:

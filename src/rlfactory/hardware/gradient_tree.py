@@ -2,18 +2,69 @@
 
 A sum of floats depends on its order. Here micro-batch k is leaf k of a binary tree, whose nodes are
 added as soon as both children are there; so a process that has a block of the leaves adds the same
-pairs as one that has all, and what is left over is added by all ranks alike.
+pairs as one that has all, and what is left over is added by all ranks alike. Within a micro-batch
+the gradient of what several blocks read is added up as FSDP2 does it (`add_by_block`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from rlfactory.hardware.base import Hardware
 
 Sums = list[Tensor | None]
 """The sum of some leaves' gradients, by parameter; None where it has none."""
+
+
+def blocks(network: nn.Module) -> list[nn.Module]:
+    """The modules that FSDP gathers one at a time: members of a network's outermost ModuleLists."""
+    found = list[nn.Module]()
+    for child in network.children():
+        if isinstance(child, nn.ModuleList):
+            found += [block for block in child if any(True for _ in block.parameters())]
+        else:
+            found += blocks(child)
+    return found
+
+
+def add_by_block(network: nn.Module) -> None:
+    """Let each block's inputs go through a node of the graph, as FSDP2 does: the gradient of one
+    is then added up over what the block does with it first, and over the blocks after that.
+    """
+    for module in (*blocks(network), network):
+        module.register_forward_pre_hook(_through_nodes, with_kwargs=True)
+
+
+def _through_nodes(_: nn.Module, args: Any, kwargs: Any) -> Any:
+    def through(x: Tensor) -> Tensor:
+        return x.view_as(x) if x.requires_grad else x
+
+    return pytree.tree_map_only(Tensor, through, (args, kwargs))
+
+
+@contextmanager
+def added_by_number(
+    hardware: Hardware, parameters: Sequence[nn.Parameter], first: int
+) -> Iterator[Callable[[bool], None]]:
+    """Yields a function to call after each backward pass of an update, with whether it counts;
+    after the block each of `parameters` has the sum over all ranks. Without a tile nothing is done.
+
+    Args:
+        hardware: this rank's.
+        parameters: all that is trained.
+        first: the number of the first micro-batch of this rank, whose others follow it.
+    """
+    if hardware.tile is None:
+        yield lambda counts: None
+        return
+    with hardware.whole_gradients(parameters) as whole:
+        tree = GradientTree(whole, first)
+        yield tree.take
+        tree.finish(hardware)
 
 
 class GradientTree:

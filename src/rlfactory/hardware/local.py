@@ -18,6 +18,7 @@ from torch.utils import deterministic
 
 from rlfactory.hardware.base import Hardware, HardwareError
 from rlfactory.hardware.environment import use_expandable_segments
+from rlfactory.hardware.gradient_tree import add_by_block
 from rlfactory.hardware.portable import conflicts, unset
 from rlfactory.utils.types import Faults, GPUName, Positive, PositiveInt
 
@@ -117,6 +118,11 @@ class Local(Hardware):
             faults.append(f"needs kernels for AVX2, and torch's are {found} here")
         if faults:
             raise HardwareError(f"hardware.portable=true {'; '.join(faults)}")
+
+    def prepare(self, model: Any) -> None:
+        if self.tile is not None:
+            add_by_block(model.network)
+            model.may_share_prompts = False
 
     def backward(self, loss: Tensor) -> None:
         self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]

@@ -203,10 +203,8 @@ class CausalLM(TokenizedModel):
 
     @property
     def shares_prompts(self) -> bool:
-        """See the contract; not where layers are recomputed, which drops caches, or sharded, where
-        all ranks make equally many passes.
-        """
-        return self._can_continue and not self._recomputed and self.inside is call
+        """See the contract; not where layers are recomputed, which drops caches."""
+        return self.may_share_prompts and self._can_continue and not self._recomputed
 
     def rollout(
         self, prompt: Tensor, prompt_mask: Tensor, dynamics: Token, uniform: Tensor

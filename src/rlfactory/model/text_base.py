@@ -51,6 +51,8 @@ class TextModel(Model):
     Attributes:
         weights: the trained parameters, critic included, and the policy's weight sets.
         vocabulary: V, the number of logits of a token.
+        may_share_prompts: whether passes may read equal prompts once; not where all ranks make the
+            same passes, which `hardware.prepare` sets.
     """
 
     media: ClassVar[Media] = "texts"
@@ -60,6 +62,7 @@ class TextModel(Model):
     absent: ClassVar[tuple[str, ...]] = ()
 
     vocabulary: int
+    may_share_prompts: bool = True
 
     @property
     def shares_prompts(self) -> bool:

@@ -12,8 +12,15 @@ import torch
 from torch import Tensor
 
 from rlfactory.run.checkpoint.checksums import MANIFEST_FILE
-from rlfactory.run.checkpoint.find import OPTIMIZER_FILE, STATE_FILE, WEIGHTS_FILE
+from rlfactory.run.checkpoint.find import (
+    OPTIMIZER_FILE,
+    SHARDS_FOLDER,
+    STATE_FILE,
+    WEIGHTS_FILE,
+    is_sharded,
+)
 from rlfactory.run.checkpoint.serialization import read_tensors
+from rlfactory.run.checkpoint.sharded import whole_weights
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.metrics import Record
 from rlfactory.utils.data_files import read_json
@@ -73,7 +80,15 @@ def evaluation_differences(recorded: RunFolder, remade: RunFolder, first: int) -
 
 
 def checkpoint_differences(recorded: Path, remade: Path) -> Iterator[str]:
-    """The differences of two checkpoints' weights, optimizer, state, then of all other files."""
+    """The differences of two checkpoints' weights, optimizer, state, then of all other files.
+
+    Of shards of other numbers of processes, or of shards and whole files, weights and state alone.
+    """
+    if not equally_sharded(recorded, remade):
+        yield from tensor_differences(_weights(recorded), _weights(remade), "weights")
+        states = [read_json(c / STATE_FILE, dict[str, Any]) for c in (recorded, remade)]
+        yield from _state_differences(*(s | {"optimizer": None} for s in states))
+        return
     paths = {p.relative_to(d).as_posix(): p for d in (recorded, remade) for p in d.rglob("*")}
     files = {name for name, path in paths.items() if path.is_file() and name != MANIFEST_FILE}
     first = (WEIGHTS_FILE, OPTIMIZER_FILE, STATE_FILE)
@@ -87,6 +102,19 @@ def checkpoint_differences(recorded: Path, remade: Path) -> Iterator[str]:
             yield from tensor_differences(read_tensors(former), read_tensors(new), name)
         elif former.read_bytes() != new.read_bytes():
             yield f"{name} has other content"
+
+
+def equally_sharded(one: Path, other: Path) -> bool:
+    """Whether two checkpoints hold files of the same names for the weights."""
+    return (
+        len({frozenset(p.name for p in (c / SHARDS_FOLDER).glob("*")) for c in (one, other)}) == 1
+    )
+
+
+def _weights(checkpoint: Path) -> Mapping[str, Tensor]:
+    if is_sharded(checkpoint):
+        return whole_weights(checkpoint)
+    return read_tensors(checkpoint / WEIGHTS_FILE)
 
 
 def _state_differences(recorded: Mapping[str, Any], remade: Mapping[str, Any]) -> Iterator[str]:

@@ -15,13 +15,8 @@ from rlfactory.prompts.base import Prompt
 from rlfactory.report.image_grid import grid
 from rlfactory.report.results import beside_sources
 from rlfactory.rollout import GeneratedSamples
-<<<<<<< HEAD
 from rlfactory.run.atomic_write import write_json
-from rlfactory.run.folder import RunFolder
-=======
-from rlfactory.run.atomic_write import write_text
 from rlfactory.run.folder import RunFolder, RunFolderError
->>>>>>> users
 from rlfactory.tools.restore import located_config, restored_run
 from rlfactory.train.components import Components
 from rlfactory.train.evaluation.evaluator import Evaluator

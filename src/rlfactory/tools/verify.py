@@ -6,11 +6,11 @@ Times and memory are not compared, nor what depends on when a run was saved or s
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import IO, Any
 
 import yaml
 
@@ -27,6 +27,7 @@ from rlfactory.run.inputs import remember
 from rlfactory.run.metrics import read
 from rlfactory.tools.bit_differences import (
     checkpoint_differences,
+    equally_sharded,
     evaluation_differences,
     metrics_differences,
 )
@@ -82,7 +83,7 @@ def verify(
         The exit code: 0 if all bits are equal, 1 if not, or if the stretch can't be made again.
     """
     folder = RunFolder(path)
-    elsewhere: list[str] = []
+    elsewhere, compared = list[str](), "metrics"
     try:
         stretch = find_stretch(folder, iteration)
         found = [*config_differences(folder, config, stretch)]
@@ -93,6 +94,10 @@ def verify(
                 again = remake(folder, layout or config, stretch, moved or {}, copy)
                 found = [*stretch_differences(folder, again, stretch)]
                 elsewhere = [*environment_changes(folder, again, stretch)]
+                if stretch.has_end:
+                    compared += ", evaluations, weights"
+                    pair = [checkpoint_of(run.checkpoints, stretch.end) for run in (folder, again)]
+                    compared += ", optimizer" if equally_sharded(*pair) else ""
                 if found and layout is not None:
                     begin = Stretch(stretch.begin, stretch.begin + 1, has_end=False)
                     sides = [
@@ -105,7 +110,7 @@ def verify(
     except (RunFolderError, OSError, ValueError) as error:
         print_error(str(error))
         return 1
-    return _report(stretch, found, elsewhere)
+    return _report(stretch, found, elsewhere, compared)
 
 
 def _recorded(
@@ -165,10 +170,9 @@ def environment_changes(folder: RunFolder, again: RunFolder, stretch: Stretch) -
         yield f"the run has been on {len(devices)} devices: {', '.join(devices)}"
 
 
-def _report(stretch: Stretch, found: Sequence[str], elsewhere: Sequence[str]) -> int:
+def _report(stretch: Stretch, found: Sequence[str], elsewhere: Sequence[str], compared: str) -> int:
     """Print the differences, or that there are none; returns the exit code."""
     if not found:
-        compared = "metrics, evaluations, weights, optimizer" if stretch.has_end else "metrics"
         print(f"verified: {stretch.words} give the same bits again ({compared})")
         return 0
     print(f"{stretch.words} are not what the folder holds:")
@@ -226,11 +230,24 @@ def remake(
     remember(copy, moved)
     # forced, since the checkpoint has another logger; the command has compared the configurations
     arguments = RunArguments(place, until=stretch.end, force=True)
-    with (place / OUTPUT).open("w", encoding="utf-8") as output, redirect_stdout(output):
+    with (place / OUTPUT).open("w", encoding="utf-8") as output, _printing_to(output):
         code = run_or_launch(arguments, quiet)
     if code != 0:
         raise RunFolderError(f"the stretch can't be made again: training ended with code {code}")
     return copy
+
+
+@contextmanager
+def _printing_to(output: IO[str]) -> Iterator[None]:
+    """What this process prints, and the processes that it starts, goes to a file."""
+    terminal = os.dup(1)
+    os.dup2(output.fileno(), 1)
+    try:
+        with redirect_stdout(output):
+            yield
+    finally:
+        os.dup2(terminal, 1)
+        os.close(terminal)
 
 
 def _copy(folder: RunFolder, copy: RunFolder, stretch: Stretch) -> None:

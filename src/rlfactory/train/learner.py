@@ -15,7 +15,7 @@ from torch import Tensor
 from rlfactory.algo.base import checked_loss
 from rlfactory.algo.ops import old_log_probs, old_token_log_probs
 from rlfactory.batch import Batch, TokenBatch, TrainingItems
-from rlfactory.hardware.gradient_tree import GradientTree
+from rlfactory.hardware.gradient_tree import added_by_number
 from rlfactory.model.ema import Clock
 from rlfactory.model.weight_sets import POLICY
 from rlfactory.regularizer.base import KL
@@ -307,36 +307,33 @@ class Learner:
         """
         components, measured = self.components, list[Mapping[str, Tensor]]()
         hardware = components.hardware
-        checked, tree = list[CheckedMicroBatch](), None
+        checked = list[CheckedMicroBatch]()
         total_weight = 0 if batch is None else batch.weight
         if not hardware.divides_passes:
             total_weight = hardware.all_reduce_sum(total_weight)
-        if hardware.tile is not None and batch is not None:
-            starts = self._starts(batch)
-            parameters = [*components.model.weights.parameters.values()]
-            tree = GradientTree(parameters, starts.start // starts.step)
-        for micro_batch, counts in self.passes(batch, samples, position.iteration):
-            loss = checked_loss(components.algo, components.model, micro_batch)
-            penalty, divergences = components.regularizer.penalty(
-                components.model, micro_batch, loss.outputs
-            )
-            total = samples.loss_weight * loss.value + (penalty if penalised else penalty.detach())
-            # padding has a gradient of 0: its backward pass is made for the collectives in it
-            total = total * (micro_batch.weight / total_weight if counts else 0.0)
-            hardware.backward(total)
-            if tree is not None:
-                tree.take(counts)
-            if not counts:
-                continue
-            # a penalty's metric replaces the algorithm's of the same name
-            metrics = loss.metrics | divergences
-            # detached, so that no graph outlives its micro-batch
-            measured.append(metrics | ({"loss/total": total.detach()} if divergences else {}))
-            masks, value = find_nonfinite(micro_batch, loss, total), loss.value.detach()
-            checked.append(CheckedMicroBatch(len(checked), masks, value, metrics))
-            self.progress.advance(len(micro_batch))
-        if tree is not None:
-            tree.finish(hardware)
+        parameters = [*components.model.weights.parameters.values()]
+        starts = range(1) if batch is None else self._starts(batch)
+        with added_by_number(hardware, parameters, starts.start // starts.step) as added:
+            for micro_batch, counts in self.passes(batch, samples, position.iteration):
+                loss = checked_loss(components.algo, components.model, micro_batch)
+                penalty, divergences = components.regularizer.penalty(
+                    components.model, micro_batch, loss.outputs
+                )
+                penalty = penalty if penalised else penalty.detach()
+                total = samples.loss_weight * loss.value + penalty
+                # padding has a gradient of 0: its backward pass is made for the collectives in it
+                total = total * (micro_batch.weight / total_weight if counts else 0.0)
+                hardware.backward(total)
+                added(counts)
+                if not counts:
+                    continue
+                # a penalty's metric replaces the algorithm's of the same name
+                metrics = loss.metrics | divergences
+                # detached, so that no graph outlives its micro-batch
+                measured.append(metrics | ({"loss/total": total.detach()} if divergences else {}))
+                masks, value = find_nonfinite(micro_batch, loss, total), loss.value.detach()
+                checked.append(CheckedMicroBatch(len(checked), masks, value, metrics))
+                self.progress.advance(len(micro_batch))
         if (found := first_nonfinite(checked)) is None:
             return measured, None
         micro_batches = self._micro_batches(batch)  # made once more

@@ -196,6 +196,7 @@ class ShardedShares:
         gathered: bytes of a gathered parameter.
         offloaded: shards, gradients and moments are on the CPU.
         deferred: gradients are in full in each process until an update's last micro-batch.
+        at_once: learning gathers the whole network, not a block at a time.
     """
 
     samples: float = 1.0
@@ -203,6 +204,7 @@ class ShardedShares:
     gathered: float = 4.0
     offloaded: bool = False
     deferred: bool = False
+    at_once: bool = False
 
     @property
     def is_sharded(self) -> bool:
@@ -225,7 +227,8 @@ class ShardedShares:
         """Bytes of the blocks that are full at once while learning."""
         if not self.is_sharded:
             return 0.0
-        return max(self.gathered, REDUCED_BYTES) * parameters * min(UNSHARDED_BLOCKS / blocks, 1.0)
+        share = 1.0 if self.at_once else min(UNSHARDED_BLOCKS / blocks, 1.0)
+        return max(self.gathered, REDUCED_BYTES) * parameters * share
 
 
 def shares_of(config: Config) -> ShardedShares:
@@ -234,13 +237,15 @@ def shares_of(config: Config) -> ShardedShares:
     processes = processes_of(config)
     if node.get("strategy") != "fsdp2" or processes == 1:
         return ShardedShares(1 / processes)
+    at_once = node.get("tile") is not None and config["model"]["finetune"] == "full"
     dtypes = {BYTES[config["precision"][when]] for when in ("rollout", "learning")}
     return ShardedShares(
         samples=1 / processes,
         network=1 / int(node.get("shard_size") or processes),
         gathered=float(max(dtypes)),
         offloaded=bool(node.get("offload")),
-        deferred=bool(node.get("defer_reduce")),
+        deferred=bool(node.get("defer_reduce")) or at_once,
+        at_once=at_once,
     )
 
 

@@ -86,6 +86,17 @@ def saved_forms(checkpoint: Path) -> dict[str, Form]:
     }
 
 
+def whole_weights(checkpoint: Path) -> dict[str, Tensor]:
+    """The full tensors of all weight sets, under `set/parameter`, in one process."""
+    found: dict[str, Any] = {
+        key: torch.empty(stored.size, dtype=stored.properties.dtype)
+        for key, stored in _tensors(checkpoint).items()
+        if key.startswith(WEIGHTS)
+    }
+    _load(checkpoint, found)
+    return {key.removeprefix(WEIGHTS): tensor for key, tensor in found.items()}
+
+
 def load_weights(checkpoint: Path, model: ImageModel | TextModel, names: Iterable[str]) -> None:
     """Restore some weight sets, whatever the number of ranks then and now. Collective."""
     weights = model.weights
