@@ -288,7 +288,7 @@ def mixed_precision(precision: Any) -> MixedPrecisionPolicy:
 
 def _full(gradient: Tensor) -> Tensor:
     """All rows of a gradient. Collective, if it is a `DTensor`."""
-    whole: Tensor = gradient.full_tensor() if isinstance(gradient, DTensor) else gradient  # type: ignore[no-untyped-call]
+    whole: Tensor = gradient.full_tensor() if isinstance(gradient, DTensor) else gradient
     return whole
 
 
