@@ -145,6 +145,8 @@ def test_dots_of_one_iteration_stand_beside_each_other() -> None:
     assert first[1] == 0
     assert first[0] == -first[2] < 0
     assert first[2] < 0.25  # nearer to its own iteration than to the next one at 0.5
+    before, _ = next(x for _, _, x in drawn([curve(row, points=2) for row in rows], rows))
+    assert -0.03 < before < 0  # of two iterations too: no dot seems to be of another one
     lines = drawn([curve("one"), curve("two")], ["one", "two"])
     assert lines[0][2] == lines[1][2] == curve("one").x
 

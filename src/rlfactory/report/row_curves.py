@@ -41,6 +41,7 @@ FEWEST = 6
 _DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)))
 _MARKERS = ("o", "s", "^")  # as many as dashes: what tells rows of one color apart
 _DODGE = 0.16  # how far the dots of one iteration spread, as a share of the step between two
+_APART = 0.02  # how far two of them are apart at most, as a share of all iterations
 _LEGEND_COLUMNS = 3
 _LETTERS, _HANDLE = 15, 7  # letters to an inch of the legend, and to the width of its lines
 _MOST_BANDS = 8  # the bands of more rows would cover each other
@@ -152,6 +153,8 @@ def _offsets(panel: Sequence[Curve]) -> list[float]:
     step = min((b - a for a, b in pairwise(iterations)), default=1.0)
     middle = (len(sparse) - 1) / 2
     width = _DODGE * step / max(middle, 1)
+    if len(iterations) > 1:
+        width = min(width, _APART * (iterations[-1] - iterations[0]))
     places = {i: width * (place - middle) for place, i in enumerate(sparse)}
     return [places.get(i, 0.0) for i in range(len(panel))]
 
