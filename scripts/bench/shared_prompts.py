@@ -3,6 +3,7 @@
     python scripts/bench/shared_prompts.py                        # minutes on one core
     python scripts/bench/shared_prompts.py --prompt 40 --new 16
     python scripts/bench/shared_prompts.py --dtype bfloat16      # where the CPU multiplies it
+    python scripts/bench/shared_prompts.py --prompts 8 --rollouts   # a batch of 64
 
 GRPO's loss and its gradient for a micro-batch of whole groups, with each prompt read once and with
 whole rows; and a rollout beside transformers' `generate`. A Llama of SmolLM2-135M's shape with
@@ -75,6 +76,28 @@ def peak(work: Callable[[], object]) -> int:
     return counting.peak
 
 
+def compare_learning(model: CausalLM, dynamics: Token, tokens: Tokens, repeats: int) -> None:
+    """Print the times and the memory of GRPO's loss and gradient, of whole rows and shared."""
+    algo = PPO(dynamics, baseline="group", value_weight=0.0)
+    batch = TokenBatch(tokens, torch.randn_like(tokens.log_prob), tokens.value)
+
+    def shared() -> None:
+        algo.loss(model, batch).value.backward()
+        for parameter in model.weights.parameters.values():
+            parameter.grad = None
+
+    def whole() -> None:
+        with mock.patch.object(CausalLM, "shares_prompts", False):
+            shared()
+
+    compare("learning", {"whole rows": whole, "shared": shared}, repeats)
+    bytes_of = {"whole rows": peak(whole), "shared": peak(shared)}
+    shown = ", ".join(f"{side} {size / 2**30:.2f} GiB" for side, size in bytes_of.items())
+    print(
+        f"learning, memory: {shown}: {bytes_of['shared'] / bytes_of['whole rows']:.2f}", flush=True
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -83,6 +106,7 @@ def main() -> None:
     parser.add_argument("--new", type=int, default=32)
     parser.add_argument("--group", type=int, default=8)
     parser.add_argument("--prompts", type=int, default=1, help="groups of a micro-batch")
+    parser.add_argument("--rollouts", action="store_true", help="no learning")
     parser.add_argument("--repeats", type=int, default=4)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
@@ -102,26 +126,10 @@ def main() -> None:
         with model.precision.sampling(), model.precision.autocast(model.device):
             generated(model, prompt, a.new, least=a.new)
 
-    algo, tokens = PPO(dynamics, baseline="group", value_weight=0.0), ours()
-    batch = TokenBatch(tokens, torch.randn_like(tokens.log_prob), tokens.value)
-
-    def shared() -> None:
-        algo.loss(model, batch).value.backward()
-        for parameter in model.weights.parameters.values():
-            parameter.grad = None
-
-    def whole() -> None:
-        with mock.patch.object(CausalLM, "shares_prompts", False):
-            shared()
-
     shape = f"{a.prompts} x {a.group} responses of {a.new} tokens after {a.prompt}"
     print(f"{shape}, {a.dtype}", flush=True)
-    compare("learning", {"whole rows": whole, "shared": shared}, a.repeats)
-    bytes_of = {"whole rows": peak(whole), "shared": peak(shared)}
-    shown = ", ".join(f"{side} {size / 2**30:.2f} GiB" for side, size in bytes_of.items())
-    print(
-        f"learning, memory: {shown}: {bytes_of['shared'] / bytes_of['whole rows']:.2f}", flush=True
-    )
+    if not a.rollouts:
+        compare_learning(model, dynamics, ours(), a.repeats)
     compare("rollout", {"generate": theirs, "rollout": ours}, a.repeats)
 
 
