@@ -345,7 +345,7 @@ def test_a_replaced_rate_is_noted() -> None:
 
 
 def test_a_tile_is_the_size_of_every_batch_and_no_step_is_fused() -> None:
-    composed = compose(["hardware.tile=8", "micro_batch=3"])
+    composed = compose(["model=tiny_gpt2", "hardware.tile=8", "micro_batch=3"])
     assert composed.values["optimizer"]["fused"] is False
     assert [composed.values[name] for name in ("micro_batch", "sample_batch")] == [8, 8]
     assert composed.notes == ["micro_batch=3 is not read: with hardware.tile every pass has 8 rows"]

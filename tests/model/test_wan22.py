@@ -130,9 +130,17 @@ def test_a_folder_of_one_of_the_two_networks_is_refused(
         Wan22(CPU, path=str(half), size=32, frames=5)
 
 
-def test_guidance_at_low_noise_needs_some_at_high_noise(wan22_folder: Path) -> None:
-    with pytest.raises(PlanError, match="guidance only where model.guidance is too"):
-        plan_from_words(*words(wan22_folder, "model.guidance=1", "model.guidance_low=3"))
+@pytest.mark.parametrize("algorithm", ["awm", "nft", "vgrpo"])
+def test_algorithms_that_learn_without_guidance_are_planned(algorithm: str) -> None:
+    model = plan_from_words("model=wan22", f"algo={algorithm}").config["model"]
+    assert model["guidance"] == 1 < model["guidance_low"]
+
+
+@torch.no_grad()
+def test_without_guidance_at_high_noise_there_is_none(make: Make) -> None:
+    model, plain = make(guidance_low=3.0), make()
+    found = [m.predict(latents(m, 5), TIMES, m.encode(["a"] * 5)) for m in (model, plain)]
+    assert torch.equal(*found)
 
 
 class Network(nn.Module):

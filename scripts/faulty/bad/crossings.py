@@ -513,6 +513,7 @@ ELSEWHERE = {
     *("require_splits", "require_cache_folder", "require_run_folder", "require_installed"),
     *("require_room_for_prompts", "require_followed_scheduler", "require_possible_frames"),
     *("require_own_transformers", "require_plain_weights", "require_readable_pictures"),
+    "require_reward_models",
 }
 """Rules about files, which cases of paths break, and about what is installed."""
 

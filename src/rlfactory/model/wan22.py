@@ -126,19 +126,15 @@ class Wan22(Wan):
         """
         Args:
             trained: both | high | low: the networks that are trained, by their noise.
-            guidance_low: Guidance at low noise; null: as at high noise.
+            guidance_low: Guidance at low noise, where that at high noise is above 1, as in the
+                pipeline; null: as at high noise.
         """
         self.trained, self.guidance_low = trained, guidance_low
         super().__init__(*given, **options)
 
     @staticmethod
     def validate(options: Mapping[str, Any], run: Mapping[str, Any]) -> Faults:
-        """Guidance at low noise needs some at high noise, as in the pipeline; and an evaluation
-        has the size of pictures that are channels beside the sample's.
-        """
-        if (options["guidance_low"] or 0) > 1 >= options["guidance"]:
-            message = "is above 1, and the pipeline has guidance only where model.guidance is too"
-            yield "guidance_low", message, "model.guidance_low=null"
+        """An evaluation has the size of pictures that are channels beside the sample's."""
         size = run["evaluation"]["size"]
         if options["pictures"] and size not in (None, options["size"]):
             message = f"is {size}; videos that begin with a picture have model.size"
