@@ -119,7 +119,7 @@ def scores(evaluator: Evaluator, times: int, before: str = "") -> torch.Tensor:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", nargs="+", type=Path)
-    parser.add_argument("--best-of", type=int, default=8)
+    parser.add_argument("--best-of", type=int, default=8, help="0: no samples, which take long")
     asked = parser.parse_args()
     texts = [opening(review.text, CHARACTERS) for review in split(load_reviews())[1][:REVIEWS]]
     for number, run in enumerate(asked.runs):
@@ -135,7 +135,7 @@ def main() -> None:
                     f"perplexity {perplexity(model, texts):.2f}, {known(model)} of {len(ANSWERS)}"
                 )
                 print(f"{name}: {lost} answers", flush=True)
-                if weights == REFERENCE:
+                if weights == REFERENCE and asked.best_of:
                     better = scores(evaluator, 1, BETTER).mean()
                     found = scores(evaluator, asked.best_of)
                     best = f"best of {asked.best_of} {found.amax(1).mean():.3f}"
