@@ -21,7 +21,6 @@ from itertools import product
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any
 
 ROOT = Path(__file__).parents[2]
 ALGORITHMS = ("nft", "grpo", "vgrpo", "ddpo", "ppo", "grpo_token")
@@ -109,16 +108,12 @@ def digest(run_folder: Path) -> str:
 
 def tensor_digests(checkpoint: Path) -> Iterator[str]:
     """A hash of each tensor of a checkpoint: weights and the optimizer's moments."""
-    import torch
     from safetensors.torch import load_file
-    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
-    from torch.distributed.checkpoint.state_dict_loader import load
 
-    whole: dict[str, Any] = {}
-    if (shards := checkpoint / "shards").is_dir():
-        stored = HuggingFaceStorageReader(str(shards)).read_metadata().state_dict_metadata
-        whole = {k: torch.empty(t.size, dtype=t.properties.dtype) for k, t in stored.items()}
-        load(whole, storage_reader=HuggingFaceStorageReader(str(shards)), no_dist=True)
+    from rlfactory.run.checkpoint.find import is_sharded
+    from rlfactory.run.checkpoint.sharded import whole_tensors
+
+    whole = whole_tensors(checkpoint, prefix="") if is_sharded(checkpoint) else {}
     for file in checkpoint.glob("*.safetensors"):
         whole |= {f"{file.stem}/{name}": tensor for name, tensor in load_file(file).items()}
     for tensor in whole.values():

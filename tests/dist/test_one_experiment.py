@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from rlfactory.run.checkpoint.find import is_sharded
-from rlfactory.run.checkpoint.sharded import whole_weights
+from rlfactory.run.checkpoint.sharded import whole_tensors
 
 pytestmark = [pytest.mark.dist, pytest.mark.timeout(900)]
 
@@ -101,7 +101,7 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
     place = newest(run)
     if not is_sharded(place):
         return load_file(place / "weights.safetensors")
-    return whole_weights(place)
+    return whole_tensors(place)
 
 
 def files(run: Path) -> dict[str, str]:

@@ -230,8 +230,7 @@ class Distributed(Local):
                 yield micro_batch, counts
         finally:
             self._sharded.passes_are_equal = False
-            # a pass without a backward pass leaves the root gathered, which is to be updated
-            self._sharded.values_changed()
+            self._sharded.passes_end()
 
     def all_gather(self, values: Tensor) -> Tensor:
         """The rows of all ranks, in rank order; ranks may have different numbers of them."""

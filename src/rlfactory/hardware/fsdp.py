@@ -100,6 +100,9 @@ class FSDPParameters:
             if isinstance(parameter, DTensor) and parameter.requires_grad
         }
         model.weights.shard(self._sharded, self)
+        if self._exact and self._sharded:  # `whole_gradients` takes them, of the gathered network
+            self.set_gradient_sync(False)
+            network.set_reshard_after_backward(False)
 
     def _mesh(self, device: str) -> DeviceMesh:
         copies = dist.get_world_size() // self.shard_size
@@ -137,7 +140,12 @@ class FSDPParameters:
         if self._is_unsharded:
             self._unshard_all()
         else:
-            self._network.reshard()  # the root stays gathered after a forward pass
+            self._network.reshard()
+
+    def passes_end(self) -> None:
+        """The root, which stays gathered after a pass without a backward pass, is dropped."""
+        if not self._is_unsharded:
+            self._network.reshard()
 
     def set_gradient_sync(self, is_on: bool) -> None:
         """Whether backward passes reduce gradients, or add them up in full in every rank."""
@@ -153,8 +161,6 @@ class FSDPParameters:
         if not self._sharded:
             yield parameters
             return
-        self.set_gradient_sync(False)
-        self._network.set_reshard_after_backward(False)
         with self.unsharded():
             gathered = dict(self._network.named_parameters())
             whole = {id(shard): gathered[name] for name, shard in self._sharded.items()}

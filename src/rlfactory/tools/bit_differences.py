@@ -20,7 +20,7 @@ from rlfactory.run.checkpoint.find import (
     is_sharded,
 )
 from rlfactory.run.checkpoint.serialization import read_tensors
-from rlfactory.run.checkpoint.sharded import whole_weights
+from rlfactory.run.checkpoint.sharded import whole_tensors
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.metrics import Record
 from rlfactory.utils.data_files import read_json
@@ -113,7 +113,7 @@ def equally_sharded(one: Path, other: Path) -> bool:
 
 def _weights(checkpoint: Path) -> Mapping[str, Tensor]:
     if is_sharded(checkpoint):
-        return whole_weights(checkpoint)
+        return whole_tensors(checkpoint)
     return read_tensors(checkpoint / WEIGHTS_FILE)
 
 

@@ -86,15 +86,17 @@ def saved_forms(checkpoint: Path) -> dict[str, Form]:
     }
 
 
-def whole_weights(checkpoint: Path) -> dict[str, Tensor]:
-    """The full tensors of all weight sets, under `set/parameter`, in one process."""
+def whole_tensors(checkpoint: Path, prefix: str = WEIGHTS) -> dict[str, Tensor]:
+    """The full tensors whose names begin with `prefix`, without it, in one process; of the weight
+    sets those are `set/parameter`.
+    """
     found: dict[str, Any] = {
         key: torch.empty(stored.size, dtype=stored.properties.dtype)
         for key, stored in _tensors(checkpoint).items()
-        if key.startswith(WEIGHTS)
+        if key.startswith(prefix)
     }
     _load(checkpoint, found)
-    return {key.removeprefix(WEIGHTS): tensor for key, tensor in found.items()}
+    return {key.removeprefix(prefix): tensor for key, tensor in found.items()}
 
 
 def load_weights(checkpoint: Path, model: ImageModel | TextModel, names: Iterable[str]) -> None:
