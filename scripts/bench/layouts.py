@@ -31,9 +31,8 @@ COMMON = (
 IMAGES = ("model=tiny_sd3", "reward=compressibility", "schedule.steps=4", "evaluation.steps=2")
 TEXTS = ("model=tiny_gpt2", "reward=length", "dynamics.length=8")
 TILE = 4
-CLOCKS = ("time", "memory", "nfe")
-"""How the names of metrics begin that runs need not share: a process of `fsdp2` that has fewer
-passes than others makes further ones, which are counted."""
+CLOCKS = ("time", "memory")
+"""How the names of metrics begin that runs need not share."""
 Layout = tuple[Sequence[str], Sequence[str] | None]
 """The words of a run, and, where it is killed after two iterations, those it is resumed with."""
 

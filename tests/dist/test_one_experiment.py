@@ -116,7 +116,7 @@ def metrics(run: Path) -> list[dict[str, float]]:
 
 
 def assert_same_experiment(one: Path, other: Path, rel: float = 1e-5) -> None:
-    """Rewards to rounding, parameters within 1e-6, losses and divergences nearly."""
+    """Evaluations alike, rewards to rounding, parameters within 1e-6, losses nearly."""
     ours, theirs = weights(one), weights(other)
     assert ours.keys() == theirs.keys()
     far = max(float((ours[key] - theirs[key]).abs().max()) for key in ours)
@@ -134,6 +134,8 @@ def assert_same_experiment(one: Path, other: Path, rel: float = 1e-5) -> None:
         for name in mine:
             if name.startswith(("reward/", "eval/", "text/")):
                 assert mine[name] == pytest.approx(others[name], abs=1e-6, rel=rel), name
+            if name.startswith("nfe/"):
+                assert mine[name] == others[name], name
             if name.startswith(("loss/", "kl/")):
                 assert mine[name] == pytest.approx(others[name], abs=1e-4, rel=1e-2), name
 

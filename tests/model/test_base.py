@@ -50,6 +50,13 @@ def test_each_pass_is_told_before_it_is_made() -> None:
     assert counted == NFECounter()
 
 
+def test_padding_is_told_and_not_counted() -> None:
+    told: list[int] = []
+    counted = NFECounter(on_pass=lambda: told.append(1), is_padding=True)
+    counted.add(3)
+    assert (counted, told) == (NFECounter(), [1])
+
+
 def test_a_model_without_an_encoder_says_so(linear: Callable[..., ImageModel]) -> None:
     with pytest.raises(ModelError, match="LinearModel does not encode images of the data"):
         ImageModel.encode_images(linear(), torch.zeros(1, 3, 8, 8, dtype=torch.uint8))

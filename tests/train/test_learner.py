@@ -180,6 +180,26 @@ def test_a_lively_group_teaches_alone(words: list[str], loop: Loop) -> None:
     assert weights(trainer) != before
 
 
+def test_passes_that_another_rank_needs_teach_nothing_and_are_not_counted(loop: Loop) -> None:
+    trainers = [loop("algo=awm", "algo.shortcut=false") for _ in range(2)]
+    hardware = trainers[1].components.hardware
+
+    def padded(micro_batches: Any, padding: Any) -> Any:
+        for micro_batch in micro_batches:
+            yield from ((micro_batch, True), (micro_batch, False))
+
+    hardware.pad_micro_batches = padded  # type: ignore[method-assign]
+    counted = []
+    for trainer in trainers:
+        batches = seen(trainer)
+        learn(trainer)
+        counted.append((trainer.components.model.evaluations.read_and_reset(), len(batches)))
+    (alone, few), (beside, many) = counted
+    assert weights(trainers[0]) == weights(trainers[1])
+    assert many > few
+    assert beside == alone
+
+
 @pytest.mark.parametrize("updates", [3, 8])
 @pytest.mark.parametrize("algo", ["awm", "vgrpo", "grpo"])
 def test_an_update_without_a_sample_is_none(algo: str, updates: int, loop: Loop) -> None:

@@ -52,10 +52,12 @@ class NFECounter:
 
     Guidance by a second, unconditional pass counts twice. `on_pass` is called before each forward
     pass, also for a model that does not count rows; it may raise, and the pass is then not made.
+    Rows are not counted while `is_padding`: another rank's passes need these, and no sample does.
     """
 
     forward: int = 0
     trained: int = 0
+    is_padding: bool = field(default=False, compare=False, repr=False)
     on_pass: Callable[[], None] | None = field(default=None, compare=False, repr=False)
 
     def begin_pass(self) -> None:
@@ -66,6 +68,8 @@ class NFECounter:
     def add(self, rows: int) -> None:
         """Begin a pass over that many rows, and count it."""
         self.begin_pass()
+        if self.is_padding:
+            return
         if torch.is_grad_enabled():
             self.trained += rows
         else:

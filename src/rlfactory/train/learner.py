@@ -259,8 +259,13 @@ class Learner:
                 return None
             return next(self._micro_batches(self._items(spare, iteration)))
 
-        hardware = self.components.hardware
-        return hardware.pad_micro_batches(self._micro_batches(items), padding)
+        hardware, counter = self.components.hardware, self.components.model.evaluations
+        try:
+            for batch, counts in hardware.pad_micro_batches(self._micro_batches(items), padding):
+                counter.is_padding = not counts
+                yield batch, counts
+        finally:
+            counter.is_padding = False
 
     def _with_sample_ratios(
         self, items: UpdateItems | None, samples: Rollout, position: UpdatePosition
