@@ -42,6 +42,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 # small networks are bound by overhead: a process a core beats threads that wait for each other
 os.environ["OMP_NUM_THREADS"] = "1"
+# where a run asks for two, a thread that waits sleeps: the cores have other tests to do
+os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 # read by now by whatever fetches: no test does, but the plan would refuse every model of the hub
 os.environ.pop("HF_HUB_OFFLINE", None)
 # collecting the tests makes objects that stay, and looking for garbage among them takes seconds

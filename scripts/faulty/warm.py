@@ -17,9 +17,11 @@ torch.set_num_threads(1)  # a thread of ours would be missing after the fork
 os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 
 for name in (
+    "diffusers.guiders",
     "diffusers.models.autoencoders",
     "diffusers.models.transformers",
     "diffusers.models.unets",
+    "diffusers.pipelines.onnx_utils",  # and onnxruntime, where it is installed
     "diffusers.pipelines.flux.pipeline_flux",
     "diffusers.pipelines.stable_diffusion.pipeline_stable_diffusion",
     "diffusers.pipelines.stable_diffusion_3.pipeline_stable_diffusion_3",

@@ -39,7 +39,7 @@ SMALL = (
     *("prompts_per_iteration=2", "group_size=2", "updates_per_iteration=1", "micro_batch=1"),
     *("evaluation.prompts=2", "checkpoint.every=1", "checkpoint.background=false", "run_dir=run"),
 )
-IMAGES = ("schedule.steps=3", "sample_batch=4", "evaluation.steps=2")
+IMAGES = ("schedule.steps=2", "sample_batch=4", "evaluation.steps=1", "model.size=32")
 TEXTS = ("dynamics.length=8",)
 GATHERS, REDUCES = {"_allgather_base_", "all_gather_into_tensor"}, {"_reduce_scatter_base_"}
 

@@ -10,7 +10,7 @@ from warm_process import Warm
 
 SCRIPT = Path(__file__).with_name("sharding.py")
 CASES = {
-    "images": ("model=tiny_sd3", "algo=nft"),
+    "images": ("model=tiny_sd3", "algo=nft", "times.count=2"),
     "texts": ("model=tiny_gpt2", "algo=ppo"),
 }
 KEPT = ["images", pytest.param("texts", marks=pytest.mark.whole)]

@@ -39,6 +39,8 @@ def rank_of_torchrun(words: Sequence[str], env: Mapping[str, str], files: Sequen
     for file, handle in zip(files, (1, 2), strict=True):
         if file is not None:
             os.dup2(file.fileno(), handle)
+    # what the process before has put in their place is not a new Python's
+    sys.stdout, sys.stderr = (open(n, "w", closefd=False, buffering=1) for n in (1, 2))  # noqa: SIM115
     os.environ.clear()
     os.environ.update(env)
     at = words.index("-m")

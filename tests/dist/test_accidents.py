@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.distributed import run as torchrun
 
 from rlfactory.run.folder import RunFolder
 
@@ -127,17 +128,17 @@ def test_a_process_that_hangs_is_ended_after_the_timeout(ran: Ran, tmp_path: Pat
     assert again["codes"] == [0, 0], again
 
 
-def test_torchrun_recovers_by_itself(
-    typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RLFACTORY_FAULT", "between_updates:kill:3@1")
-    found = typed(*TORCHRUN, "--max-restarts=1", *RLFACTORY, *SMALL, *TWO, "run_dir=run")
-    assert found.returncode == 0, found.stderr
-    assert "resuming after iteration 2" in found.stdout
+def test_torchrun_recovers_by_itself(ran: Ran, tmp_path: Path) -> None:
+    words = ["--standalone", "--nproc_per_node=2", "--max-restarts=1", *RLFACTORY, *SMALL, *TWO]
+    fault = {"RLFACTORY_FAULT": "between_updates:kill:3@1"}
+    asked = {"script": torchrun.__file__, "words": [*words, "run_dir=run"], "env": {"0": fault}}
+    (found,) = ran([{**asked, "processes": 1, "grace": 5}])
+    assert found["codes"] == [0], found
+    assert "resuming after iteration 2" in found["out"]
     assert (tmp_path / "run" / "STATUS").read_text() == "done\n"
 
 
-@pytest.mark.whole  # the test before starts them twice
+@pytest.mark.whole  # the test before starts them twice, forked
 def test_torchrun_starts_the_processes_as_well(typed: Typed, tmp_path: Path) -> None:
     found = typed(*TORCHRUN, *RLFACTORY, *SMALL, *TWO, "run_dir=run")
     assert found.returncode == 0, found.stderr
