@@ -25,6 +25,7 @@ from rlfactory.config.memory.estimate import (
     traits_of,
 )
 from rlfactory.config.memory.model_parts import count_parameters, parts_of
+from rlfactory.config.memory.phases import image_use
 from rlfactory.config.overrides import compose
 from rlfactory.hardware.environment import installed_gpus
 from rlfactory.utils.dotted_keys import with_values
@@ -115,13 +116,12 @@ def test_each_option_takes_off_what_it_moves() -> None:
     assert full["weight sets"] == 0
     again = of("model=sd35", memory={**roomy(), "gradient_checkpointing": True})
     assert again.get("learning", 0) < 0.4 * before["learning"]
-    drawn = [
-        of("model=sd35", memory={**roomy(), "gradient_checkpointing": True, "vae_slicing": on})
-        for on in (False, True)
-    ]
-    picture = 3 * 256 * 512**2 * 4
-    # four together
-    assert drawn[0]["sampling"] - drawn[1]["sampling"] == pytest.approx(3 * picture, rel=0.01)
+
+
+def test_images_are_decoded_together_or_one_by_one() -> None:
+    chosen = [config("model=sd35", memory={**roomy(), "vae_slicing": on}) for on in (False, True)]
+    four, one = (image_use(c, traits_of(c)).sampling for c in chosen)
+    assert four - one == pytest.approx(3 * 3 * 256 * 512**2 * 4, rel=0.01)
 
 
 def test_batches_guidance_and_samples_count() -> None:

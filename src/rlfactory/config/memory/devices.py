@@ -3,7 +3,7 @@ errors mean that memory ran out. Imports no torch.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -40,7 +40,7 @@ class GPUModel:
     """
 
     name: str
-    matches: tuple[str, ...]
+    matches: Sequence[str]
     bf16: float
     fp32: float
     tf32: float

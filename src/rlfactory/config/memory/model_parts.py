@@ -138,13 +138,14 @@ def published_rows() -> list[dict[str, Any]]:
     ]
 
 
-def _published_as(path: str) -> Mapping[str, Any]:
+def published_as(path: str) -> Mapping[str, Any]:
+    """The published pipeline of a hub id; empty for any other path."""
     return next((pipeline for pipeline in published().values() if path in pipeline["hub"]), {})
 
 
 def published_pipeline(path: str) -> str | None:
     """The pipeline class of a published hub id; None for any other path."""
-    return str(_published_as(path).get("pipeline", "")).rpartition(".")[2] or None
+    return str(published_as(path).get("pipeline", "")).rpartition(".")[2] or None
 
 
 def published_part(path: str, pipeline: str, name: str) -> Mapping[str, Any]:
@@ -157,7 +158,7 @@ def published_part(path: str, pipeline: str, name: str) -> Mapping[str, Any]:
 
 def published_scheduler(path: str) -> Mapping[str, Any]:
     """The scheduler's configuration of a published hub id; empty for any other path."""
-    if not (found := _published_as(path).get("scheduler")):
+    if not (found := published_as(path).get("scheduler")):
         return {}
     return {"_class_name": found["class"].rpartition(".")[2], **found["config"]}
 
@@ -168,7 +169,7 @@ def parts_of(path: str) -> Mapping[str, Part] | None:
 
     None if nothing is known without loading.
     """
-    if found := _published_as(path):
+    if found := published_as(path):
         return {
             name: Part(p["parameters"], p["config"], p["class"].rpartition(".")[2])
             for name, p in found["parts"].items()
