@@ -89,7 +89,7 @@ def test_one_process_has_all() -> None:
 
 def test_a_replicated_network_leaves_the_samples_to_share() -> None:
     one, eight = of("hardware=ddp", EIGHT[1]), of("hardware=ddp", *EIGHT)
-    assert {k: v for k, v in eight.items() if k != "learning"} == {**one, "learning": 0} | eight
+    assert {name for name in one if one[name] != eight[name]} == {"learning"}
     assert eight["learning"] < one["learning"]
 
 
@@ -108,8 +108,8 @@ def test_learning_has_three_full_blocks_whoever_is_compared(algo: str) -> None:
 def test_a_sharded_network_is_gathered_whole_in_the_dtype_of_the_passes_to_sample() -> None:
     words = ("hardware=fsdp2", *EIGHT, "memory.gradient_checkpointing=true", "micro_batch=1")
     half, exact = (of(*words, f"precision={name}")["sampling"] for name in ("bf16", "fp32"))
-    assert 2 * FLUX < half < 2.2 * FLUX
-    assert 4 * FLUX < exact < 4.2 * FLUX
+    assert 2 * FLUX < half < 2.4 * FLUX
+    assert 4 * FLUX < exact < 4.4 * FLUX
 
 
 def test_keys_of_fsdp2_count() -> None:

@@ -126,7 +126,8 @@ def test_images_are_decoded_together_or_one_by_one() -> None:
 
 def test_batches_guidance_and_samples_count() -> None:
     def learning(*words: str) -> float:
-        return of("model=sd35", *words)["learning"]
+        chosen = config("model=sd35", *words)
+        return image_use(chosen, traits_of(chosen)).learning
 
     one, four, eight = (learning(f"micro_batch={n}") for n in (1, 4, 8))
     assert eight - four == pytest.approx(4 / 3 * (four - one))
@@ -187,7 +188,7 @@ def test_a_broken_folder_is_not_known(tmp_path: Path) -> None:
 def test_what_does_not_fit_is_told_with_words_to_type() -> None:
     chosen = config("model=sd35", "hardware.memory_gb=24", precision=EXACT)
     (note,) = memory_notes(chosen, traits_of(chosen), estimate(chosen, traits_of(chosen)))
-    assert note.startswith("this needs about 42. and the device has 24")
+    assert note.startswith("this needs about 42.6 GiB and the device has 24")
     assert "precision=bf16 (saves" in note
     roomy = with_values(chosen, {"hardware.memory_gb": 80})
     assert not [*memory_notes(roomy, traits_of(roomy), estimate(roomy, traits_of(roomy)))]

@@ -71,7 +71,7 @@ def test_checkpointing_keeps_inputs_and_one_layer() -> None:
 def test_the_cache_follows_rows_and_length() -> None:
     eight, sixteen = (use_of(*EIGHT_B, f"sample_batch={n}").sampling for n in (8, 16))
     row = 4.0 * 2 * 36 * 1024 * (4096 + 12) + 4.0 * 4 * 151936
-    assert sixteen - eight == pytest.approx(8 * row)
+    assert sixteen - eight == pytest.approx(8 * row, rel=1e-3)
     assert use_of(*EIGHT_B, "sample_batch=8", **HALF).sampling < 0.6 * eight
 
 
