@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
 from rlfactory.config.memory.devices import GPUModel
@@ -178,14 +178,7 @@ def with_fake_tensors(module: nn.Module, mode: FakeTensorMode, device: str = "cp
         with mode:
             return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
 
-    for inner in module.modules():
-        for name, parameter in inner._parameters.items():
-            if parameter is not None:
-                inner._parameters[name] = nn.Parameter(like(parameter), parameter.requires_grad)
-        for name, buffer in inner._buffers.items():
-            if buffer is not None:
-                inner._buffers[name] = like(buffer)
-    return module
+    return module._apply(like)
 
 
 def _as_on_cuda(norm: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -193,15 +186,10 @@ def _as_on_cuda(norm: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     def exact(*args: Any, **options: Any) -> Tensor:
         if torch.is_autocast_enabled("cpu"):
-            args = tuple(_exact(value) for value in args)
-            options = {name: _exact(value) for name, value in options.items()}
+            args, options = tree_map_only(Tensor, Tensor.float, (args, options))
         return norm(*args, **options)
 
     return exact
-
-
-def _exact(value: Any) -> Any:
-    return value.float() if isinstance(value, Tensor) else value
 
 
 def _real(tensor: Tensor) -> Tensor:
