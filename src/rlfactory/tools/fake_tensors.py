@@ -178,7 +178,8 @@ def with_fake_tensors(module: nn.Module, mode: FakeTensorMode, device: str = "cp
         with mode:
             return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
 
-    return module._apply(like)
+    faked: nn.Module = module._apply(like)  # type: ignore[no-untyped-call]
+    return faked
 
 
 def _as_on_cuda(norm: Callable[..., Tensor]) -> Callable[..., Tensor]:

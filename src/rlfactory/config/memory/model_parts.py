@@ -86,7 +86,8 @@ class Activations:
     def decoding(self, pixels: float, frames: int) -> float:
         """The most that decoding an image or a video holds."""
         image, *video = self.row["decoding"]
-        return self.scale * pixels * (image if frames == 1 else video[0] + frames * video[1])
+        rate = image if frames == 1 else video[0] + frames * video[1]
+        return float(self.scale * rate * pixels)
 
     def adapters(self, rank: int, targets: LoraTargets) -> float:
         """Parameters of LoRA adapters. Named `targets` count as their share of the default ones, as

@@ -240,7 +240,8 @@ def _cached(network: Part) -> float:
     hidden = config.get("hidden_size") or config["n_embd"]
     heads = config.get("num_attention_heads") or config["n_head"]
     width = config.get("head_dim") or hidden // heads
-    return 2.0 * network.blocks * (config.get("num_key_value_heads") or heads) * width
+    kept = int(config.get("num_key_value_heads") or heads) * int(width)
+    return 2.0 * network.blocks * kept
 
 
 def _lengths(config: Config, traits: Traits) -> tuple[int, int, int | None]:
