@@ -75,8 +75,8 @@ def _gathered(config: Config, network: Part, when: str) -> float:
         element = max(BYTES[precision["rollout"]], BYTES[precision["learning"]])
         if when == "rollout":
             return float(element * network.parameters)
-        share = 1.0 if gathers_at_once(config) else min(UNSHARDED_BLOCKS / network.blocks, 1.0)
-        return 4.0 * network.parameters * share
+        share = 1.0 if gathers_at_once(config) else UNSHARDED_BLOCKS / max(network.blocks, 1)
+        return 4.0 * network.parameters * min(share, 1.0)
     is_kept = full or (when == "learning" and not config["memory"]["gradient_checkpointing"])
     is_float32 = full or BYTES[precision["weights"]] == 4
     return 2.0 * network.parameters if is_kept and is_float32 and _is_half(config, when) else 0.0
@@ -144,7 +144,7 @@ def image_use(config: Config, traits: Traits) -> Use:
         numbers,
         trained * (first.parameters if full else adapters),
         max(encoding * (not stays), waiting + _gathered(config, whole, "rollout") + drawing),
-        waiting + _gathered(config, whole, "learning") + config["micro_batch"] * learning,
+        waiting + _gathered(config, first, "learning") + config["micro_batch"] * learning,
         {
             "text encoders": encoders * stays,
             "autoencoder": 0.0 if visits else autoencoder,
