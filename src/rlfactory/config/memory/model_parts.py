@@ -69,7 +69,7 @@ class Activations:
         if not rows or not part.size:
             raise LookupError(part.kind)
         self.row = min(rows, key=lambda row: abs(math.log(part.size / row["size"])))
-        self.scale = round(part.size / self.row["size"], 6)
+        self.scale: float = round(part.size / self.row["size"], 6)
 
     def learning(self, way: str, latents: float, tokens: float) -> float:
         """The most that a forward and backward pass of an item hold, without its gradient."""
