@@ -163,7 +163,7 @@ def _of_run(config: Config, phases: Phases, model: Any, *, drawn: int, base: flo
     learned = (phases.marks[-1] - phases.marks[-2]) / min(size, items)
     compared = each.get("comparing", no_work()) * (samples / 2)
     drawn_in = [name for name in ("sampling", "decoding", "scoring") if name in each]
-    work = {name: each[name] * samples for name in drawn_in}
+    work: dict[str, Work] = {name: each[name] * samples for name in drawn_in}
     work["learning"] = learned * (items / processes * updates) + compared
     work["updating"] = phases.work["updating"] * (0.5 * updates)
     drawing = each["sampling"] + each.get("decoding", no_work())
