@@ -27,12 +27,12 @@ from rlfactory.config.memory.model_parts import (
     TABLES,
     Part,
     architecture,
-    autoencoder_widths,
+    language_models,
     published,
     published_rows,
 )
 from rlfactory.model.pipelines.embedding_cache import LENGTHS
-from rlfactory.model.pipelines.local_models import latent_group
+from rlfactory.model.pipelines.local_models import latent_group, latent_pixels
 from rlfactory.rollout import Condition
 from rlfactory.tools.fake_tensors import Counting, fake_tensors, with_fake_tensors
 
@@ -127,7 +127,7 @@ def image_rates(name: str, way: tuple[str, str, bool]) -> list[list[int]]:
         more = count(shapes[0], TOKENS[1]) if reads_tokens else small
     area = [torch.Size(shape[1:]).numel() for shape in shapes]
     if name not in VIDEOS:  # the autoencoder's latents, of which a network may get patches
-        edge = 2 ** (len(autoencoder_widths(published()[name]["parts"]["vae"]["config"])) - 1)
+        edge = latent_pixels(published()[name]["parts"]["vae"]["config"]) or 1
         area = [(size // edge) ** 2 for size in SIZES]
     return [
         [round((b - a) / (area[1] - area[0])), round((c - a) / (TOKENS[1] - TOKENS[0]))]
@@ -173,7 +173,8 @@ def decoding_row(described: Mapping[str, Any]) -> dict[str, Any]:
             # each latent after the first is a group of frames
             second, third = peak(2), peak(3)
             found += [second - (group + 1) * (third - second) / group, (third - second) / group]
-    return {"size": Part(0, vae.config).size, "decoding": [round(rate) for rate in found]}
+    size = Part(described["parameters"], vae.config).size
+    return {"size": round(size, 4), "decoding": [round(rate) for rate in found]}
 
 
 def language_model(config: Mapping[str, Any]) -> nn.Module:
@@ -257,7 +258,7 @@ def rows(names: Sequence[str]) -> Iterator[dict[str, Any]]:
         if kind not in seen and (not names or kind in names):
             seen.add(kind)
             yield {"name": kind, "class": kind} | decoding_row(parts["vae"])
-    for row in json.loads((TABLES / "language_models.json").read_text()):
+    for row in language_models():
         config, name = row["config"], row["hub"][0]
         if not names or name in names:
             kind = architecture(config)
@@ -279,27 +280,24 @@ TARGETS = {
 
 def stored() -> list[dict[str, Any]]:
     """The rows of both tables."""
-    found: list[dict[str, Any]] = json.loads((TABLES / "activations.json").read_text())
-    return [*found, *published_rows()]
+    return [*language_models(), *published_rows()]
 
 
-def store(counted: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows: of published networks beside their configurations, others into a table."""
-    table, of_pipelines = TABLES / "activations.json", TABLES / "published.json"
-    kept, text = {}, of_pipelines.read_text()
-    for row in counted:
-        rates = {key: value for key, value in row.items() if key not in ("name", "class")}
-        place = rf'("class": "\w+\.{re.escape(row["class"])}",\n( +)"parameters": .+\n)'
-        found = re.compile(place + r'( +"activations": .+\n)?')
-        entry = text.find(f'  "{row["name"]}": {{') if "targets" in row else 0
-        if found.search(text) is None:
-            kept[row["name"]] = row
-        else:
-            line = rf'\1\2"activations": {json.dumps(rates)},\n'
-            text = text[:entry] + found.sub(line, text[entry:], count=1)
-    lines = ",\n".join(f"  {json.dumps(row)}" for row in kept.values())
-    table.write_text(f"[\n{lines}\n]\n")
-    of_pipelines.write_text(text)
+def store(row: Mapping[str, Any]) -> None:
+    """Write a row beside the configuration of its network."""
+    rates = {key: value for key, value in row.items() if key not in ("name", "class")}
+    if found := [known for known in language_models() if known["name"] == row["name"]]:
+        found[0].update(row)
+        lines = ",\n".join(f"  {json.dumps(known)}" for known in language_models())
+        (TABLES / "language_models.json").write_text(f"[\n{lines}\n]\n")
+        return
+    table = TABLES / "published.json"
+    text = table.read_text()
+    place = rf'("class": "\w+\.{re.escape(row["class"])}",\n( +)"parameters": .+\n)'
+    line = rf'\1\2"activations": {json.dumps(rates)},\n'
+    entry = text.find(f'  "{row["name"]}": {{') if "targets" in row else 0
+    pattern = re.compile(place + r'( +"activations": .+\n)?')
+    table.write_text(text[:entry] + pattern.sub(line, text[entry:], count=1))
 
 
 def main() -> None:
@@ -307,10 +305,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("names", nargs="*", help="rows to count anew, all without any")
-    kept = {row["name"]: row for row in stored()}
     for row in rows(parser.parse_args().names):
-        kept[row["name"]] = row
-        store([*kept.values()])
+        store(row)
         print(row["name"], flush=True)
 
 

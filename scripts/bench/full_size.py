@@ -27,7 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from rlfactory.config import nfe
 from rlfactory.config.memory.devices import GIB, is_out_of_memory
-from rlfactory.config.memory.estimate import Estimate, estimate, traits_of
+from rlfactory.config.memory.estimate import Bytes, estimate, peak_of, traits_of
 from rlfactory.config.memory.model_parts import parts_of
 from rlfactory.config.options import options
 from rlfactory.config.overrides import plan_from_words
@@ -169,7 +169,7 @@ def held(name: str, again: bool, changes: Changes | None = None, **options: Any)
             return live.now - loss.nbytes
 
 
-def foreseen(config: Any) -> Estimate:
+def foreseen(config: Any) -> Bytes:
     """The plan's estimate for a GPU."""
     config = with_values(config, {"hardware.device": "cuda"})
     found = estimate(config, traits_of(config))
@@ -190,7 +190,8 @@ def networks(names: Sequence[str]) -> Iterator[list[str]]:
         video = {key: config["model"][key] for key in asked_for}
         found = flops(name, **video)
         kept = [held(name, again, **video) for again in (False, True)]
-        counts = [f"{count:,}", f"{foreseen(config).trainable:,.0f}"]
+        trained = foreseen(config)["Adam's moments"] / 8  # bytes a number
+        counts = [f"{count:,}", f"{trained:,.0f}"]
         tera = [f"{found.forward / 1e12:.2f}", f"{found.learning / 1e12:.2f}"]
         yield [name, *counts, *tera, *(f"{k / GIB:.2f}" for k in kept)]
 
@@ -208,12 +209,16 @@ def iterations(
             kinds = (nfe.nfe_sample, nfe.nfe_compare, nfe.nfe_train)
             each = " + ".join(f"{kind(config, traits) * _rows(config):g}" for kind in kinds)
             found = [foreseen(config), foreseen(low)]
-            peaks = [text for e in found for text in (f"{e.peak / GIB:.1f}", e.phase)]
+            peaks = [text for e in found for text in (f"{peak_of(e) / GIB:.1f}", _phase(e))]
             yield [name, algorithm, each, *peaks]
 
 
 SWITCHES = ("gradient_checkpointing", "offload_text", "offload_vae", "offload_weights")
 LOW = {f"memory.{name}": True for name in (*SWITCHES, "vae_tiling", "vae_slicing")}
+
+
+def _phase(found: Bytes) -> str:
+    return "learning" if "learning" in found else "sampling"
 
 
 def _rows(config: Any) -> int:
@@ -290,13 +295,13 @@ def row(name: str, algorithm: str, config: Any, device: torch.device, of_item: F
         return [name, algorithm, "out of memory", *[""] * (2 + len(SPEEDS))]
     used = f"{100 * found.flops / best:.1f} %" if best else f"{found.flops / 1e12:.0f} TFLOP/s"
     speed = [f"{found.drawn:.2f}", f"{found.learned:.2f}", used]
-    expected = foreseen(config).peak / GIB - text
+    expected = peak_of(foreseen(config)) / GIB - text
     return [name, algorithm, f"{found.peak / GIB:.1f}", f"{expected:.1f}", f"{text:.1f}", *speed]
 
 
 def estimate_text(config: Any) -> float:
     """GiB of the text encoders, which the bench does not load."""
-    return foreseen(config).resident["text encoders"] / GIB
+    return foreseen(config)["text encoders"] / GIB
 
 
 def measure(names: Sequence[str], a: argparse.Namespace) -> Iterator[list[str]]:

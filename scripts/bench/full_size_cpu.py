@@ -22,7 +22,7 @@ from published import materialised, named, part
 from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
 from rlfactory.config.memory.devices import GIB
-from rlfactory.config.memory.estimate import estimate, traits_of
+from rlfactory.config.memory.estimate import estimate, peak_of, traits_of
 from rlfactory.config.memory.model_parts import published
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.model.pipelines.shipped import zoo_path
@@ -148,7 +148,7 @@ def whole(name: str, case: Case, folder: Path, more: Sequence[str]) -> list[str]
     code = code.format(base=str(base), export=str(export), size=case.size)
     opened = command(["-c", code], log)
     weights = sum(file.stat().st_size for file in files)
-    peaks = [f"{max(begun.peak, resumed.peak) / GIB:.1f}", f"{found.peak / GIB:.1f}"]
+    peaks = [f"{max(begun.peak, resumed.peak) / GIB:.1f}", f"{peak_of(found) / GIB:.1f}"]
     seconds = [f"{ended.seconds:.0f}" for ended in (begun, resumed, exported, opened)]
     return [name, f"{weights / GIB:.1f}", str(len(files)), *peaks, *seconds]
 

@@ -35,7 +35,7 @@ from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
 
 from rlfactory.model.precision import Precision  # noqa: E402
 from rlfactory.rollout import Condition  # noqa: E402
-from rlfactory.tools.fake_tensors import Counting, fake_tensors, with_fake_tensors  # noqa: E402
+from rlfactory.tools.fake_tensors import LAUNCHES, Counting, fake_tensors, with_fake_tensors  # noqa: E402
 
 BF16 = Precision(weights="bfloat16", rollout="bfloat16", learning="bfloat16")
 LANGUAGE_MODELS: dict[str, dict[str, Any]] = {
@@ -143,11 +143,11 @@ def measure(name: str) -> dict[str, float]:
             predict()
         with Counting() as learning:
             loss = predict().float().pow(2).mean()
-            saved, forward = learning.now, learning.work.launches
+            saved, forward = learning.now, learning.work[LAUNCHES]
             loss.backward()
     found |= {"sampling": sampling.peak, "saved": saved, "learning": learning.peak}
-    backward = learning.work.launches - forward
-    counted = {"sampling": sampling.work.launches, "forward": forward, "backward": backward}
+    backward = learning.work[LAUNCHES] - forward
+    counted = {"sampling": sampling.work[LAUNCHES], "forward": forward, "backward": backward}
     gib = {key: round(value / 2**30, 3) for key, value in found.items()}
     return gib | {f"{key}_launches": launches for key, launches in counted.items()}
 

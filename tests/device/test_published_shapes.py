@@ -3,7 +3,7 @@
 import pytest
 
 from rlfactory.config.memory.devices import GIB
-from rlfactory.config.memory.estimate import estimate, traits_of
+from rlfactory.config.memory.estimate import estimate, peak_of, traits_of
 from rlfactory.config.overrides import plan_from_words
 
 EIGHT = ("hardware=fsdp2", "hardware.processes=8", "hardware.device=cuda", "precision=bf16")
@@ -22,7 +22,7 @@ def peak(*words: str) -> float:
     config = plan_from_words(*words).config
     found = estimate(config, traits_of(config))
     assert found is not None
-    return found.peak / GIB
+    return peak_of(found) / GIB
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def test_words_are_those_of_a_user(full_size: ModuleType) -> None:
     assert typed[-1] == "micro_batch=1"
     config = full_size.configured("flux_dev", "nft", None, ["micro_batch=1"])
     assert config["precision"]["weights"] == "bfloat16"
-    assert full_size.foreseen(config).resident["weights"] > 20 * full_size.GIB
+    assert full_size.foreseen(config)["weights"] > 20 * full_size.GIB
 
 
 def test_a_table_is_shown_line_by_line(

@@ -21,18 +21,8 @@ from rlfactory.config.evaluation_prompts import (
     evaluation_draws,
     row_notes,
 )
-from rlfactory.config.memory.devices import (
-    GIB,
-    describe_device,
-    describe_processes,
-    process_notes,
-)
-from rlfactory.config.memory.estimate import (
-    HOST_WORTH_A_ROW,
-    describe_memory,
-    estimate,
-    memory_notes,
-)
+from rlfactory.config.memory.devices import describe_device, describe_processes, process_notes
+from rlfactory.config.memory.estimate import describe_memory, estimate, memory_notes
 from rlfactory.config.named_models import shown_model
 from rlfactory.config.nfe import (
     describe_accumulation,
@@ -223,9 +213,6 @@ def _derive(config: Config, traits: Traits) -> dict[str, str]:
         rows["passes"] += f"; {nfe_per_iteration(config, traits):,.0f} an iteration"
     estimated = estimate(config, traits)
     rows["peak memory"] = describe_memory(config, estimated)
-    if estimated is not None and estimated.host >= HOST_WORTH_A_ROW:
-        size = estimated.host / GIB
-        rows["host memory"] = f"about {size:.1f} GiB a process, for the snapshot and a checkpoint"
     remarks += memory_notes(config, traits, estimated)
     return rows | {f"note {i}": text for i, text in enumerate(remarks, start=1)}
 

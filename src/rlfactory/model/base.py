@@ -206,8 +206,8 @@ class ImageModel(Model):
             that has two. Its adapter has the option `trained`: both | high | low.
         clip_tokens: tokens of CLIP's that the network reads beside `text_tokens`.
         activations: a file beside the class's, with rows of what its networks' activations take,
-            in the form of config/memory/activations.json; empty for networks that diffusers has and
-            this package measured.
+            in the form of config/memory/language_models.json; empty for networks that diffusers has
+            and this package measured.
         absent: options of ancestors' constructors that the class has not.
 
     Attributes:

@@ -8,12 +8,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from rlfactory.model.pipelines.local_models import ENCODERS
 from rlfactory.utils.errors import ModelError
+from rlfactory.utils.sizes import LARGEST_TILE
 
-ENCODERS = ("text_encoder", "image_encoder")
-"""How components begin that encode prompts and their pictures."""
-LARGEST_TILE = 512
-"""Pixels of a tile's edge; of autoencoders trained on smaller images, it is those images' edge."""
 RECOMPILE_LIMIT = 64
 """How often torch may compile one function for other inputs, before it runs it uncompiled."""
 

@@ -26,14 +26,8 @@ from rlfactory.model.base import Model
 from rlfactory.model.lm.logits import Work
 from rlfactory.rollout import Tokens
 from rlfactory.utils.errors import ModelError
+from rlfactory.utils.sizes import CHUNKS, MAX_LOGITS
 from rlfactory.utils.types import Media
-
-MAX_LOGITS = {"cpu": 2**25, "cuda": 2**28}
-"""How many logits are held at once: 128 MiB and 1 GiB in float32 for each array of them, of which
-learning needs about eight. So memory does not grow with the vocabulary.
-"""
-CHUNKS = 4
-"""Where a pass has more logits than these, they are computed in chunks of this share of them."""
 
 
 class TextModel(Model):

@@ -47,7 +47,6 @@ class Aesthetic(Reward):
     model_options = ("path",)
     main = "aesthetic"
     differentiable = True
-    image_half = True
 
     def __init__(
         self,

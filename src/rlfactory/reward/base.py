@@ -101,7 +101,6 @@ class Reward(ABC):
             prompt is not enough.
         published_size: The row of config/memory/rewards.json that has the size of its network,
             wherever the weights lie; None where options name the network.
-        image_half: Whether the text half of its CLIP is dropped.
         gives_scores: Whether there are scores at all; without any, `score` is not called.
         differentiable: Whether `score_pixels` gives the main score with a gradient.
         main: The name of the score that trains; the others are reported only.
@@ -118,7 +117,6 @@ class Reward(ABC):
     wants_subprocess: ClassVar[bool] = False
     compares_group: ClassVar[bool] = False
     published_size: ClassVar[str | None] = None
-    image_half: ClassVar[bool] = False
     gives_scores: ClassVar[bool] = True
     differentiable: ClassVar[bool] = False
     better: ClassVar[Mapping[str, Direction]] = {}

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
-from rlfactory.config.memory.model_parts import published
+from rlfactory.config.memory.model_parts import published_as
 from rlfactory.model import image_base
 from rlfactory.model.lm import loading
 from rlfactory.model.pipelines.embedding_cache import LENGTHS
@@ -102,31 +102,27 @@ class OneEncoder:
         """Does nothing: there is nothing to encode in advance."""
 
 
-def _published(path: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] | None = next(
-        (p for p in published().values() if path in p["hub"]), None
-    )
-    if found is None:
-        raise UserError(
-            f"model.path={path} is neither on this machine nor known: download it first"
-        )
-    return found
-
-
 def _pipeline(kind: Any, path: str, fake: Fake, dtype: torch.dtype, trained: Sequence[str]) -> Any:
     """A pipeline of fake tensors, of a folder or, then without text encoders, in published shapes.
 
     Raises:
         UserError: it is neither here nor published.
     """
+    published = published_as(path)
     if folder := folder_of(path):
         index = index_of(folder)
         configs = {name: (index[name], read_json(folder / name / "config.json")) for name in index}
         found = {name: (c[0], c[1], config) for name, (c, config) in configs.items() if config}
+    elif not published:
+        raise UserError(
+            f"model.path={path} is neither on this machine nor known: download it first"
+        )
     else:
-        parts = _published(path)["parts"]
-        named = {name: part for name, part in parts.items() if not name.startswith("text_encoder")}
-        found = {n: (*part["class"].split("."), part["config"]) for n, part in named.items()}
+        found = {
+            name: (*part["class"].split("."), part["config"])
+            for name, part in published["parts"].items()
+            if not name.startswith("text_encoder")
+        }
     networks: dict[str, Any] = {}
     for name, (library, class_name, config) in found.items():
         libraries = {"diffusers": diffusers, "transformers": transformers}
@@ -134,10 +130,9 @@ def _pipeline(kind: Any, path: str, fake: Fake, dtype: torch.dtype, trained: Seq
             networks[name] = fake(network.to(torch.float32 if name in ("vae", *trained) else dtype))
     if folder:
         return load_pipeline(kind, path, dtype, **networks)
-    scheduler = _published(path)["scheduler"]
-    networks["scheduler"] = getattr(diffusers, scheduler["class"].split(".")[1])(
-        **scheduler["config"]
-    )
+    scheduler = published["scheduler"]
+    kind_of_scheduler = getattr(diffusers, scheduler["class"].split(".")[1])
+    networks["scheduler"] = kind_of_scheduler(**scheduler["config"])
     if is_modular(kind):
         return with_components(kind, networks)
     options = inspect.signature(kind.__init__).parameters
@@ -145,7 +140,7 @@ def _pipeline(kind: Any, path: str, fake: Fake, dtype: torch.dtype, trained: Seq
     more = {"requires_safety_checker": False} if "requires_safety_checker" in options else {}
     if "image_encoder" in networks:
         more["image_processor"] = transformers.CLIPImageProcessor()
-    return kind(**{**left_out, **networks, **more, **_published(path).get("options", {})})
+    return kind(**{**left_out, **networks, **more, **published.get("options", {})})
 
 
 def _empty(kind: Any, config: Config) -> Any:
@@ -160,7 +155,7 @@ def _empty(kind: Any, config: Config) -> Any:
 
 def _in_published_shapes(path: str, encode: Any, mode: FakeTensorMode, dtype: torch.dtype) -> Any:
     """An adapter's `_encode` whose text is in the shapes of a published model."""
-    shapes, model = _published(path)["text"], encode.__self__
+    shapes, model = published_as(path)["text"], encode.__self__
     tokens = model.clip_tokens + getattr(model, "text_tokens", 0)
 
     def made(name: str, rows: int) -> Tensor:

@@ -1,10 +1,11 @@
-"""`rlfactory estimate`: memory, FLOPs, kernels and seconds of a run, counted on fake tensors.
+"""`rlfactory estimate`: memory, FLOPs, kernels and a GPU's seconds of a run, on fake tensors.
 
 The real model is built without its weights, and the real engine draws a batch and makes updates of
 two micro-batches on it; nothing is computed or downloaded. So it holds for any model, algorithm and
 penalty, plug-ins too. Rewards are not built: their networks are those of the plan.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -24,13 +25,15 @@ from rlfactory.model.text_base import TextModel
 from rlfactory.rollout import Tokens
 from rlfactory.tools.empty_models import empty_models
 from rlfactory.tools.fake_tensors import (
+    LAUNCHES,
+    MOVED,
     Counting,
-    Speeds,
     Work,
     bytes_of,
     fake_run,
-    format_seconds,
-    measured_speeds,
+    flops_of,
+    no_work,
+    seconds_on,
 )
 from rlfactory.train import build as engine
 from rlfactory.train.components import Components, NoProgress
@@ -42,8 +45,12 @@ MICRO_BATCHES = 2
 """Of an update: the second one has the gradient of the first beside it."""
 TOKENS = 3
 """Of a response are drawn: the passes of all further ones are like the last one's."""
-HARDWARE = {"_target_": "rlfactory.hardware.local.Local", "device": "cpu"}
-ENGINE = {"_target_": "rlfactory.engine.own.Own"}
+ALONE = {
+    "hardware": {"_target_": "rlfactory.hardware.local.Local", "device": "cpu"},
+    "engine": {"_target_": "rlfactory.engine.own.Own"},
+    "prompt_cache": None,
+    "begin_as": "continued",  # merged adapters have shapes of the network alone
+}
 
 
 @dataclass(frozen=True)
@@ -81,9 +88,9 @@ class Phases:
     """
 
     def __init__(self, counting: Counting) -> None:
-        self.counting, self._name, self._began = counting, "", counting.work
-        self.memory: dict[str, float] = {}
-        self.work: dict[str, Work] = {}
+        self.counting, self._name, self._began = counting, "", no_work()
+        self.memory: dict[str, float] = defaultdict(float)
+        self.work: dict[str, Work] = defaultdict(no_work)
         self.marks: list[Work] = []
         self.token: Work | None = None
         self.waiting = 0.0
@@ -92,14 +99,13 @@ class Phases:
         """End the phase, and begin another."""
         counting = self.counting
         if self._name:
-            self.memory[self._name] = max(self.memory.get(self._name, 0), counting.peak)
-            done = counting.work - self._began
-            self.work[self._name] = self.work.get(self._name, Work()) + done
-        self._name, self._began, counting.peak = name, counting.work, counting.now
+            self.memory[self._name] = max(self.memory[self._name], counting.peak)
+            self.work[self._name] += counting.work - self._began
+        self._name, self._began, counting.peak = name, counting.work.copy(), counting.now
 
     def mark(self) -> None:
         """A micro-batch, or what follows the last one, begins."""
-        self.marks.append(self.counting.work)
+        self.marks.append(self.counting.work.copy())
 
 
 def count(config: Config) -> Counted:
@@ -123,9 +129,7 @@ def _shrunk(config: Config) -> Config:
     fused = {"optimizer.fused": True} if config["optimizer"].get("fused", 0) is None else {}
     changes = {"prompts_per_iteration": prompts, "updates_per_iteration": 1, "epochs": 1}
     changed = with_values(config, {**changes, **(fused if on_gpu(config) else {})})
-    # merged adapters have shapes of the network alone
-    alone = {"hardware": HARDWARE, "engine": ENGINE, "prompt_cache": None, "begin_as": "continued"}
-    return {**changed, **{key: value for key, value in alone.items() if key in changed}}
+    return {**changed, **{key: value for key, value in ALONE.items() if key in changed}}
 
 
 def _count(config: Config, own: Config, components: Components, counting: Counting) -> Counted:
@@ -135,7 +139,7 @@ def _count(config: Config, own: Config, components: Components, counting: Counti
         phases.enter("sampling")
         rollout = trainer.sample(0)
         drawn = len(rollout)
-        phases.waiting = float(_held(rollout))
+        phases.waiting = float(bytes_of(rollout))
         phases.enter("scoring")
         names = {*components.algo.reward_names(components.reward.main), components.reward.main}
         scores = {name: torch.rand(drawn) for name in names}
@@ -147,32 +151,22 @@ def _count(config: Config, own: Config, components: Components, counting: Counti
     return _of_run(config, phases, components.model, drawn=drawn, base=base)
 
 
-def _held(value: Any) -> int:
-    """Bytes of the tensors in a rollout."""
-    if isinstance(value, Tensor):
-        return value.untyped_storage().nbytes()
-    if isinstance(value, Mapping):
-        return sum(map(_held, value.values()))
-    return sum(map(_held, vars(value).values())) if hasattr(value, "__dataclass_fields__") else 0
-
-
 def _of_run(config: Config, phases: Phases, model: Any, *, drawn: int, base: float) -> Counted:
     """The counts of a whole iteration, of what was drawn and of two micro-batches."""
     traits, processes = traits_of(config), processes_of(config)
     samples = config["prompts_per_iteration"] * config["group_size"] / processes
     items, size = update_items(config, traits)
     updates = config["updates_per_iteration"] * config["epochs"]
-    each = {name: work * (1 / drawn) for name, work in phases.work.items()}
+    each = {name: work / drawn for name, work in phases.work.items()}
     if phases.token is not None:
         each["sampling"] += phases.token * (config["dynamics"]["length"] - TOKENS)
-    micro_batch = phases.marks[-1] - phases.marks[-2]
-    each |= {"learning": micro_batch * (1 / min(size, items))}
+    learned = (phases.marks[-1] - phases.marks[-2]) / min(size, items)
+    compared = each.get("comparing", no_work()) * (samples / 2)
     drawn_in = [name for name in ("sampling", "decoding", "scoring") if name in each]
     work: dict[str, Work] = {name: each[name] * samples for name in drawn_in}
-    compared = each.get("comparing", Work()) * (samples / 2)
-    work["learning"] = each["learning"] * (items / processes * updates) + compared
+    work["learning"] = learned * (items / processes * updates) + compared
     work["updating"] = phases.work["updating"] * (0.5 * updates)
-    drawing = each["sampling"] + each.get("decoding", Work())
+    drawing = each["sampling"] + each.get("decoding", no_work())
     modules = _modules(model)
     weights = sum(map(bytes_of, modules))
     waiting = phases.waiting * (samples / drawn - 1)
@@ -245,12 +239,12 @@ def _remembered(model: Any, counting: Counting) -> Callable[..., Any]:
         key = (tuple(x.shape), model.weights.in_use)
         if key in known:
             found, work, rows = known[key]
-            counting.add(work)
+            counting.work += work
             model.evaluations.add(rows)
             return found.new_empty(found.shape)
-        work, rows = counting.work, model.evaluations.forward
+        before, rows = counting.work.copy(), model.evaluations.forward
         found = predict(x, t, condition)
-        known[key] = found, counting.work - work, model.evaluations.forward - rows
+        known[key] = found, counting.work - before, model.evaluations.forward - rows
         return found.clone()
 
     return remembered
@@ -264,7 +258,7 @@ def _first_tokens(model: Any, phases: Phases) -> Callable[..., Any]:
         passes = list[Work]()
 
         def passed(*arguments: Any) -> Any:
-            passes.append(phases.counting.work)
+            passes.append(phases.counting.work.copy())
             if len(passes) > TOKENS:
                 raise _Drawn
             return hidden(*arguments)
@@ -273,7 +267,7 @@ def _first_tokens(model: Any, phases: Phases) -> Callable[..., Any]:
             try:
                 return rollout(prompt, prompt_mask, dynamics, uniform)
             except _Drawn:
-                phases.token = (passes[-1] - passes[-2]) * (1 / len(prompt))
+                phases.token = (passes[-1] - passes[-2]) / len(prompt)
         shape, device = uniform.shape, prompt.device
         response = torch.zeros(shape, dtype=torch.long, device=device)
         mask = torch.ones(shape, dtype=torch.bool, device=device)
@@ -289,31 +283,39 @@ class _Drawn(Exception):
 
 
 def show(config: Config) -> str:
-    """A table of a run's phases, and its sums."""
+    """A table of a run's phases, and its sums; seconds where the GPU is known."""
     found, gpu = count(config), gpu_of(config["hardware"])
-    speeds = measured_speeds() if gpu is None else Speeds.of(gpu)
-    rows = [["phase", "peak, GiB", "TFLOP", "moved, GB", "kernels", "seconds"]]
+
+    def seconds(work: Work) -> float:
+        return 0.0 if gpu is None else seconds_on(gpu, work)
+
+    rows = [["phase", "peak, GiB", "TFLOP", "moved, GB", "kernels", *["seconds"] * bool(gpu)]]
     for name in dict.fromkeys([*found.phases, *found.work]):
-        work = found.work.get(name, Work())
+        work = found.work.get(name, no_work())
         peak = found.resident + found.phases.get(name, 0.0)
-        cells = [f"{peak / GIB:.2f}", f"{work.flops / 1e12:,.3g}", f"{work.moved / 1e9:,.3g}"]
-        rows.append([name, *cells, f"{work.launches:,.0f}", format_seconds(speeds.seconds(work))])
-    each = sum(map(speeds.seconds, found.work.values()))
-    evaluation = speeds.seconds(found.evaluation)
+        cells = [f"{peak / GIB:.2f}", f"{flops_of(work) / 1e12:,.3g}", f"{work[MOVED] / 1e9:,.3g}"]
+        cells += [f"{work[LAUNCHES]:,.0f}", *[two_digits(seconds(work))] * bool(gpu)]
+        rows.append([name, *cells])
+    lines = [f"{row[0]:<10}" + "".join(f"{cell:>14}" for cell in row[1:]) for row in rows]
+    lines += [
+        f"network     {found.parameters:,} parameters, {found.trainable:,} trained",
+        f"memory      {found.peak / GIB:.1f} GiB at most, {found.resident / GIB:.1f} all the time",
+    ]
+    if gpu is None:
+        return "\n".join([*lines, "time        hardware.gpu=h100 or another names the GPU"])
+    each, evaluation = sum(map(seconds, found.work.values())), seconds(found.evaluation)
     iterations, every = config["iterations"], config["evaluation"]["every"]
     evaluations = 2 + ((iterations - 1) // every if every else 0)
     processes = processes_of(config)
     hours = (iterations * each + evaluations * evaluation) * processes / 3600
-    device = speeds.name if processes == 1 else f"each of {processes} {speeds.name}"
-    lines = [
-        "".join(f"{cell:<10}" if i == 0 else f"{cell:>14}" for i, cell in enumerate(row))
-        for row in rows
-    ]
-    lines += [
-        f"network     {found.parameters:,} parameters, {found.trainable:,} trained",
-        f"memory      {found.peak / GIB:.1f} GiB at most, {found.resident / GIB:.1f} all the time",
-        f"time        about {format_seconds(each)} s an iteration on {device},"
-        f" {format_seconds(evaluation)} s an evaluation; {iterations} iterations"
-        f" {hours:,.1f} {'GPU-' if gpu else ''}hours",
-    ]
+    device = gpu.name if processes == 1 else f"each of {processes} {gpu.name}"
+    lines.append(
+        f"time        about {two_digits(each)} s an iteration on {device},"
+        f" {two_digits(evaluation)} s an evaluation; {iterations} iterations {hours:,.1f} GPU-hours"
+    )
     return "\n".join(lines)
+
+
+def two_digits(number: float) -> str:
+    """As many as a prediction is worth."""
+    return f"{number:,.0f}" if number >= 9.5 else f"{number:.2g}"

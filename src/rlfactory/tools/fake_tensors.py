@@ -1,25 +1,26 @@
 """Fake tensors (torch's FakeTensorMode), whose operators derive shapes and compute nothing, and
-what they would take: live bytes, FLOPs, bytes moved, kernels and seconds.
+what they would take: live bytes, FLOPs, bytes moved, kernels and a GPU's seconds.
 
 Weights are fake tensors of the CPU; what an engine computes from them is fake too, and all of its
 bookkeeping stays real. Questions whose answer depends on data are answered as in a run without
 accidents: what is asked for is finite, and small.
 """
 
-import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import is_dataclass
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
 from rlfactory.config.memory.devices import GPUModel
@@ -42,73 +43,32 @@ LAUNCH_SECONDS = 7e-6
 """Host time of PyTorch for one eager kernel; a GPU that is faster than this waits for the host."""
 
 
-@dataclass
-class Work:
-    """What a device has to do.
+Work = NDArray[np.float64]
+"""What a device has to do, in the order of:"""
+HALF, SINGLE, CONVOLUTION, MOVED, LAUNCHES = range(5)
+"""FLOPs of matrix products and attention in half precision and in float32, and of convolutions in
+float32, which a GPU computes in TF32; bytes that all other operators read and write; operators that
+start a kernel."""
 
-    Attributes:
-        half, single: FLOPs of matrix products and attention in half precision and in float32.
-        convolution: FLOPs of convolutions in float32, which a GPU computes in TF32.
-        moved: bytes that all other operators read and write.
-        launches: operators that start a kernel.
+
+def no_work() -> Work:
+    """Nothing to do."""
+    return np.zeros(5)
+
+
+def flops_of(work: Work) -> float:
+    """All FLOPs."""
+    return float(work[:MOVED].sum())
+
+
+def seconds_on(gpu: GPUModel, work: Work) -> float:
+    """The seconds of some work, whose kernels run one after another while the host launches others,
+    by the GPU's data sheet and the efficiencies above.
     """
-
-    half: float = 0.0
-    single: float = 0.0
-    convolution: float = 0.0
-    moved: float = 0.0
-    launches: float = 0.0
-
-    @property
-    def flops(self) -> float:
-        """All FLOPs."""
-        return self.half + self.single + self.convolution
-
-    def __add__(self, other: "Work") -> "Work":
-        return Work(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
-
-    def __mul__(self, times: float) -> "Work":
-        return Work(*(times * getattr(self, f.name) for f in fields(self)))
-
-    def __sub__(self, other: "Work") -> "Work":
-        return self + other * -1.0
-
-
-@dataclass(frozen=True)
-class Speeds:
-    """How fast a device works.
-
-    Attributes:
-        name: of the device.
-        half, single, convolution: FLOP/s that are reached, see `Work`.
-        moved: bytes/s that are reached.
-        launch: seconds of the host for each kernel.
-        is_async: launches overlap with the work of the kernels, as on a GPU.
-    """
-
-    name: str
-    half: float
-    single: float
-    convolution: float
-    moved: float
-    launch: float
-    is_async: bool = True
-
-    @classmethod
-    def of(cls, gpu: GPUModel) -> "Speeds":
-        """Those of a GPU, by its data sheet and the efficiencies above."""
-        matmul = RUN_EFFICIENCY * MATMUL_EFFICIENCY
-        moved = RUN_EFFICIENCY * BANDWIDTH_EFFICIENCY * gpu.bandwidth
-        launch = LAUNCH_SECONDS / RUN_EFFICIENCY
-        half, single, convolution = (matmul * x for x in (gpu.half, gpu.single, gpu.tf32))
-        return cls(gpu.name, half, single, convolution, moved, launch)
-
-    def seconds(self, work: Work) -> float:
-        """Of some work, whose kernels run one after another."""
-        kernels = work.half / self.half + work.single / self.single
-        kernels += work.convolution / self.convolution + work.moved / self.moved
-        launches = work.launches * self.launch
-        return max(kernels, launches) if self.is_async else kernels + launches
+    peaks = 1e12 * MATMUL_EFFICIENCY * np.array([gpu.bf16, gpu.fp32, gpu.tf32])
+    moved = work[MOVED] / (1e9 * BANDWIDTH_EFFICIENCY * gpu.bandwidth)
+    kernels = (work[:MOVED] / peaks).sum() + moved
+    return float(max(kernels, work[LAUNCHES] * LAUNCH_SECONDS) / RUN_EFFICIENCY)
 
 
 class Counting(TorchDispatchMode):
@@ -118,16 +78,7 @@ class Counting(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self._alive: dict[int, weakref.ref[Any]] = {}
         self.now = self.peak = 0
-        self._work = Work()
-
-    @property
-    def work(self) -> Work:
-        """All work so far."""
-        return replace(self._work)
-
-    def add(self, work: Work) -> None:
-        """Count work that was counted before, and isn't repeated."""
-        self._work += work
+        self.work = no_work()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -136,8 +87,8 @@ class Counting(TorchDispatchMode):
             result = func(*args, **kwargs)
         given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         made = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
-        storages = {_storage(tensor)._cdata for tensor in given}
-        for storage in map(_storage, made):
+        storages = {tensor.untyped_storage()._cdata for tensor in given}
+        for storage in (tensor.untyped_storage() for tensor in made):
             if storage._cdata not in storages and storage._cdata not in self._alive:
                 self._count_storage(storage)
         if made:
@@ -167,15 +118,12 @@ class Counting(TorchDispatchMode):
         name = func._schema.name.removeprefix("aten::")
         if func.is_view or name.startswith(WITHOUT_KERNEL):
             return
-        self._work.launches += 1
+        self.work[LAUNCHES] += 1
         if (flops := _flops(func, name, args, kwargs, given, result)) is None:
-            self._work.moved += sum(t.numel() * t.element_size() for t in (*given, *made))
-        elif given[0].element_size() == 2:
-            self._work.half += flops
-        elif name.startswith("convolution"):
-            self._work.convolution += flops
-        else:
-            self._work.single += flops
+            self.work[MOVED] += sum(t.numel() * t.element_size() for t in (*given, *made))
+            return
+        single = CONVOLUTION if name.startswith("convolution") else SINGLE
+        self.work[HALF if given[0].element_size() == 2 else single] += flops
 
 
 def _flops(
@@ -211,14 +159,16 @@ def answered(func: Any, args: Any) -> Any:
     return None
 
 
-def _storage(tensor: Tensor) -> Any:
-    return tensor.untyped_storage()
-
-
-def bytes_of(module: nn.Module) -> int:
-    """Bytes of a module's parameters and buffers."""
-    tensors = [*module.parameters(), *module.buffers()]
-    return sum({_storage(t)._cdata: _storage(t).nbytes() for t in tensors}.values())
+def bytes_of(value: Any) -> int:
+    """Bytes of the tensors in a nest, of a module of its parameters and buffers."""
+    if isinstance(value, Tensor):
+        return value.untyped_storage().nbytes()
+    if isinstance(value, nn.Module):
+        tensors = [*value.parameters(), *value.buffers()]
+        return sum({t.untyped_storage()._cdata: bytes_of(t) for t in tensors}.values())
+    if isinstance(value, Mapping):
+        return sum(map(bytes_of, value.values()))
+    return bytes_of(vars(value)) if is_dataclass(value) else 0
 
 
 def with_fake_tensors(module: nn.Module, mode: FakeTensorMode, device: str = "cpu") -> nn.Module:
@@ -228,14 +178,8 @@ def with_fake_tensors(module: nn.Module, mode: FakeTensorMode, device: str = "cp
         with mode:
             return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
 
-    for inner in module.modules():
-        for name, parameter in inner._parameters.items():
-            if parameter is not None:
-                inner._parameters[name] = nn.Parameter(like(parameter), parameter.requires_grad)
-        for name, buffer in inner._buffers.items():
-            if buffer is not None:
-                inner._buffers[name] = like(buffer)
-    return module
+    faked: nn.Module = module._apply(like)  # type: ignore[no-untyped-call]
+    return faked
 
 
 def _as_on_cuda(norm: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -243,15 +187,10 @@ def _as_on_cuda(norm: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     def exact(*args: Any, **options: Any) -> Tensor:
         if torch.is_autocast_enabled("cpu"):
-            args = tuple(_exact(value) for value in args)
-            options = {name: _exact(value) for name, value in options.items()}
+            args, options = tree_map_only(Tensor, Tensor.float, (args, options))
         return norm(*args, **options)
 
     return exact
-
-
-def _exact(value: Any) -> Any:
-    return value.float() if isinstance(value, Tensor) else value
 
 
 def _real(tensor: Tensor) -> Tensor:
@@ -284,33 +223,3 @@ def fake_run() -> Iterator[tuple[FakeTensorMode, Counting]]:
     }
     with as_on_cuda(), mock.patch.multiple(FakeTensor, create=True, **read), Counting() as counting:
         yield FakeTensorMode(allow_non_fake_inputs=True), counting
-
-
-def measured_speeds() -> Speeds:
-    """Those of this machine's CPU, in about a second."""
-    x, small = torch.randn(768, 768), torch.randn(8)
-    image, kernel = torch.randn(4, 32, 64, 64), torch.randn(32, 32, 3, 3)
-    rate = 2 * 768.0**3 / _seconds(lambda: x @ x)
-    convolved = (
-        2 * image.numel() * 32 * 9.0 / _seconds(lambda: torch.conv2d(image, kernel, padding=1))
-    )
-    wide = torch.randn(2**20)
-    moved = 12.0 * wide.numel() / _seconds(lambda: wide + wide)
-    launch = _seconds(lambda: small * small)
-    return Speeds("this CPU", rate, rate, convolved, moved, launch, is_async=False)
-
-
-def _seconds(call: Callable[[], Any], budget: float = 0.2) -> float:
-    """The least of as many calls as take about `budget` seconds."""
-    call()
-    found, end = list[float](), time.perf_counter() + budget
-    while time.perf_counter() < end or len(found) < 3:
-        began = time.perf_counter()
-        call()
-        found.append(time.perf_counter() - began)
-    return min(found)
-
-
-def format_seconds(seconds: float) -> str:
-    """Two digits, as many as a prediction is worth."""
-    return f"{seconds:,.0f}" if seconds >= 9.5 else f"{seconds:.2g}"

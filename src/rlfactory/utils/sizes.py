@@ -1,4 +1,4 @@
-"""Sizes of batches and of trees of trajectories (BranchGRPO), from numbers of a configuration."""
+"""Sizes of passes, of batches and of trees of trajectories (BranchGRPO)."""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -72,6 +72,16 @@ def edges_per_leaf(
     return sum(n * share for n, share in zip(nodes, shares, strict=True)) / branches
 
 
+MAX_LOGITS = {"cpu": 2**25, "cuda": 2**28}
+"""How many logits are held at once: 128 MiB and 1 GiB in float32 for each array of them, of which
+learning needs about eight. So memory does not grow with the vocabulary.
+"""
+CHUNKS = 4
+"""Where a pass has more logits than these, they are computed in chunks of this share of them."""
+PIXELS_TOGETHER = 1024**2
+"""Pixels of images that are decoded together, at most; a larger image is decoded alone."""
+LARGEST_TILE = 512
+"""Pixels of a tile's edge; of autoencoders trained on smaller images, it is those images' edge."""
 DIVERSITY_PROMPTS, DIVERSITY_SAMPLES = 16, 4
 """An evaluation also draws so many samples of each of its first prompts, for `eval/diversity`."""
 

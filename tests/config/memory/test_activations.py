@@ -1,6 +1,7 @@
 """The measured rows of activations against counts on fake tensors, and how they scale."""
 
 import importlib
+import json
 import re
 from pathlib import Path
 from types import ModuleType
@@ -8,25 +9,32 @@ from types import ModuleType
 import pytest
 import torch
 
-from rlfactory.config.memory import need
-from rlfactory.config.memory.estimate import traits_of
+from rlfactory.config.memory.devices import GIB
+from rlfactory.config.memory.estimate import estimate, peak_of, traits_of
 from rlfactory.config.memory.model_parts import (
     LANGUAGE_MODEL,
     Activations,
     Part,
-    autoencoder_widths,
     parts_of,
     published,
 )
-from rlfactory.config.memory.need import images_need, latent_area, latent_frames, text_tokens
+from rlfactory.config.memory.phases import image_use, latent_area, text_tokens
 from rlfactory.config.overrides import plan_from_words
-from rlfactory.model import memory
-from rlfactory.model.pipelines import loading
-from rlfactory.model.pipelines.local_models import latent_pixels
+from rlfactory.model.pipelines.local_models import latent_group, latent_pixels
 from rlfactory.tools.fake_tensors import Counting, fake_tensors, with_fake_tensors
 
 TOLERANCE = 0.2
 COUNTED = Path(__file__).parents[3] / "docs" / "full_size.md"
+PEAKS: dict[str, float] = json.loads(Path(__file__).with_name("peaks.json").read_text())
+
+
+@pytest.mark.parametrize("words", PEAKS)
+def test_the_peak_is_what_was_counted_on_the_engine(words: str) -> None:
+    """By scripts/bench/peaks.py, which builds no text encoders."""
+    config = plan_from_words(*words.split()).config
+    found = estimate(config, traits_of(config))
+    assert found is not None
+    assert (peak_of(found) - found["text encoders"]) / GIB == pytest.approx(PEAKS[words], rel=0.1)
 
 
 def counted() -> dict[str, float]:
@@ -48,8 +56,9 @@ def test_what_autograd_keeps_is_what_was_counted_at_full_size(name: str) -> None
         words.append(f"model.guidance={4.5 if guided else 1}")
     words += ["model.text_tokens=256"] if name in ("krea2", "qwen_image_21") else []
     config = plan_from_words(*words).config
-    need = images_need(config, traits_of(config))
-    assert need.learning / 2**30 == pytest.approx(counted()[name], rel=TOLERANCE)
+    config = {**config, "prompts_per_iteration": 1, "group_size": 1}  # no samples wait
+    learning = image_use(config, traits_of(config)).learning
+    assert learning / GIB == pytest.approx(counted()[name], rel=TOLERANCE)
 
 
 @pytest.mark.parametrize("size", [64, 128])
@@ -57,7 +66,7 @@ def test_what_autograd_keeps_is_what_was_counted_at_full_size(name: str) -> None
 def test_decoding_takes_what_is_said(name: str, size: int, bench: ModuleType) -> None:
     vae = parts_of(published()[name]["hub"][0])["vae"]
     frames = [1] if "z_dim" in vae.config else []
-    edge = size // 2 ** (len(autoencoder_widths(vae.config)) - 1)
+    edge = size // latent_pixels(vae.config)
     peak = decoded(bench, name, [*frames, edge, edge], images=2)
     assert 2 * Activations(vae).decoding(size**2, 1) == pytest.approx(peak, rel=0.05)
 
@@ -66,7 +75,7 @@ def test_decoding_takes_what_is_said(name: str, size: int, bench: ModuleType) ->
 @pytest.mark.parametrize(("name", "frames"), [("wan", 5), ("wan", 33), ("ltx", 9), ("ltx", 49)])
 def test_decoding_a_video_takes_what_is_said(name: str, frames: int, bench: ModuleType) -> None:
     vae = parts_of(published()[name]["hub"][0])["vae"]
-    peak = decoded(bench, name, [latent_frames(vae, frames), 8, 8])
+    peak = decoded(bench, name, [(frames - 1) // latent_group(vae.config) + 1, 8, 8])
     pixels = (8 * (latent_pixels(vae.config) or 1)) ** 2
     assert Activations(vae).decoding(pixels, frames) == pytest.approx(peak, rel=0.1)
 
@@ -121,17 +130,12 @@ def test_other_architectures_are_not_known() -> None:
         Activations(Part(10, {"num_layers": 1}, "Mamba"))
 
 
-def test_sizes_are_those_of_the_decoder() -> None:
-    assert need.LARGEST_TILE == memory.LARGEST_TILE
-    assert need.PIXELS_TOGETHER == loading.PIXELS_TOGETHER
-
-
 def test_a_picture_has_as_many_tokens_as_the_sample() -> None:
     for words, tokens in (("flux_kontext", 512 + 1024), ("flux", 512), ("sd35", 77 + 256)):
         config = plan_from_words(f"model={words}", "recipe=none").config
-        parts = parts_of(config["model"]["path"])
-        assert latent_area(parts, config, 512) // 4 == 1024
-        assert text_tokens(config, traits_of(config), parts) == tokens
+        vae = parts_of(config["model"]["path"])["vae"]
+        assert latent_area(vae, config, 512) // 4 == 1024
+        assert text_tokens(config, traits_of(config), vae) == tokens
 
 
 def test_a_language_model_is_one_part() -> None:

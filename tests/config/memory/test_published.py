@@ -8,7 +8,12 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from rlfactory.config.memory.model_parts import TABLES, Activations, parts_of, published
+from rlfactory.config.memory.model_parts import (
+    Activations,
+    language_models,
+    parts_of,
+    published,
+)
 from rlfactory.model.flux import Flux
 from rlfactory.model.sd import SD
 from rlfactory.model.sd3 import SD3
@@ -168,7 +173,7 @@ def test_the_same_prompt_has_the_same_embeddings(bench: ModuleType) -> None:
     assert pipe.encode_prompt(["a"], max_sequence_length=5)[0].shape == (1, 5, 4096)
 
 
-ROWS = {row["hub"][0]: row for row in json.loads((TABLES / "language_models.json").read_text())}
+ROWS = {row["hub"][0]: row for row in language_models()}
 
 
 @pytest.mark.parametrize("hub", ROWS)

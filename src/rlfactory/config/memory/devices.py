@@ -3,7 +3,7 @@ errors mean that memory ran out. Imports no torch.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -24,37 +24,28 @@ from rlfactory.utils.text import plural
 
 DEVICES_FILE = Path(__file__).with_name("devices.yaml")
 GIB = 2**30
-COLUMNS = {
-    **{"half": ("bf16", 1e12), "single": ("fp32", 1e12), "tf32": ("tf32", 1e12)},
-    **{"memory": ("memory", GIB), "bandwidth": ("bandwidth", 1e9), "link": ("link", 1e9)},
-}
-"""Columns of the file with their units."""
 
 
 @dataclass(frozen=True)
 class GPUModel:
-    """A kind of GPU.
+    """A kind of GPU, as the file describes it.
 
     Attributes:
         name: the word of `hardware.gpu`.
         matches: parts of the name by which nvidia-smi reports it, in lower case.
-        half: peak of matrix products in bfloat16 or float16, dense, in FLOP/s.
-        single: the same in float32.
-        tf32: the same in TF32, which rounds the factors of float32 products.
-        memory: bytes.
-        bandwidth: of its memory, in bytes/s.
-        link: bandwidth to another GPU of the machine, one way, in bytes/s.
+        bf16, fp32, tf32: dense peaks of matrix products, in TFLOP/s.
+        memory: GiB.
+        bandwidth: of its memory, in GB/s.
         source: where the figures are published.
     """
 
     name: str
-    matches: tuple[str, ...]
-    half: float
-    single: float
+    matches: Sequence[str]
+    bf16: float
+    fp32: float
     tf32: float
     memory: float
     bandwidth: float
-    link: float
     source: str
 
 
@@ -62,17 +53,8 @@ class GPUModel:
 def gpu_models() -> Mapping[str, GPUModel]:
     """All GPUs that can be named."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast
-    text = DEVICES_FILE.read_text(encoding="utf-8")
-    table: dict[str, dict[str, Any]] = yaml.load(text, Loader=loader)
-    return {
-        name: GPUModel(
-            name,
-            tuple(row["matches"]),
-            source=row["source"],
-            **{ours: row[column] * unit for ours, (column, unit) in COLUMNS.items()},
-        )
-        for name, row in table.items()
-    }
+    rows = yaml.load(DEVICES_FILE.read_text(encoding="utf-8"), Loader=loader)
+    return {name: GPUModel(name, **row) for name, row in rows.items()}
 
 
 def gpu_by_driver_name(reported: str) -> GPUModel | None:
@@ -118,7 +100,7 @@ def available_memory(config: Config) -> tuple[float | None, str]:
     if (given := node.get("memory_gb")) is not None:
         return float(given) * GIB, "the device"
     if (name := named_gpu(config)) is not None:
-        return gpu_models()[name].memory, f"the {name}"
+        return gpu_models()[name].memory * GIB, f"the {name}"
     if node.get("device") != "cpu" and (gpus := visible_gpus()):
         sizes = [gpu.memory_mib for gpu in gpus if gpu.memory_mib is not None]
         return min(sizes) * 2.0**20 if len(sizes) == len(gpus) else None, "the GPU"
@@ -177,76 +159,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
     cause = error.__cause__
     return by_class or by_message or (cause is not None and is_out_of_memory(cause))
-
-
-BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-UNSHARDED_BLOCKS = 3
-"""Full blocks that FSDP2 holds while learning: one computes, one is prefetched, one's gradient."""
-REDUCED_BYTES = 4.0
-"""Bytes of a full block's gradient, which is summed over processes in float32."""
-
-
-@dataclass(frozen=True)
-class ShardedShares:
-    """The fraction that one process holds of what all processes hold together; 1 if replicated.
-
-    Attributes:
-        samples: of an iteration's samples.
-        network: of the network's weights, and of all that follows them where they are trained.
-        gathered: bytes of a gathered parameter.
-        offloaded: shards, gradients and moments are on the CPU.
-        deferred: gradients are in full in each process until an update's last micro-batch.
-        at_once: learning gathers the whole network, not a block at a time.
-    """
-
-    samples: float = 1.0
-    network: float = 1.0
-    gathered: float = 4.0
-    offloaded: bool = False
-    deferred: bool = False
-    at_once: bool = False
-
-    @property
-    def is_sharded(self) -> bool:
-        """Whether the network is sharded at all."""
-        return self.network < 1
-
-    @property
-    def resident(self) -> float:
-        """The fraction of a sharded tensor that is on the device while nothing computes."""
-        return 0.0 if self.offloaded else self.network
-
-    def unsharded_network(self, parameters: float) -> float:
-        """Bytes of the full network, gathered for passes that ranks make in different numbers.
-
-        The gathered parameters are a copy in the dtype of the passes, beside the own shard.
-        """
-        return self.gathered * parameters if self.is_sharded else 0.0
-
-    def unsharded_blocks(self, parameters: float, blocks: int) -> float:
-        """Bytes of the blocks that are full at once while learning."""
-        if not self.is_sharded:
-            return 0.0
-        share = 1.0 if self.at_once else min(UNSHARDED_BLOCKS / blocks, 1.0)
-        return max(self.gathered, REDUCED_BYTES) * parameters * share
-
-
-def shares_of(config: Config) -> ShardedShares:
-    """What a process holds: its part of the samples and, with `fsdp2`, its shard of the rest."""
-    node = config["hardware"]
-    processes = processes_of(config)
-    if node.get("strategy") != "fsdp2" or processes == 1:
-        return ShardedShares(1 / processes)
-    at_once = node.get("tile") is not None and config["model"]["finetune"] == "full"
-    dtypes = {BYTES[config["precision"][when]] for when in ("rollout", "learning")}
-    return ShardedShares(
-        samples=1 / processes,
-        network=1 / int(node.get("shard_size") or processes),
-        gathered=float(max(dtypes)),
-        offloaded=bool(node.get("offload")),
-        deferred=bool(node.get("defer_reduce")) or at_once,
-        at_once=at_once,
-    )
 
 
 def processes_of(config: Config) -> int:

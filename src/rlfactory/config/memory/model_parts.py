@@ -1,10 +1,9 @@
 """The networks of a model, read without loading weights: parameters, configuration, activations.
 
-Configurations and parameter counts are those of a folder (by the headers of its safetensors files)
-or, for a published model, of published.json and language_models.json. What activations take is
-beside a network in published.json, of language models in activations.json;
-scripts/bench/activations.py counts it on fake tensors. A model of another architecture names a file
-of such rows (`activations` in `model/base.py`).
+They are those of a folder (by the headers of its safetensors files) or, for a published model, of
+published.json and language_models.json, where rows of activations stand beside them;
+scripts/bench/activations.py counts these on fake tensors. A model of another architecture names a
+file of such rows (`activations` in `model/base.py`).
 """
 
 import inspect
@@ -24,13 +23,12 @@ from rlfactory.utils.live_objects import is_reference, resolve
 from rlfactory.utils.types import LoraTargets
 
 TABLES = Path(__file__).parent
-NETWORKS = ("transformer", "unet")
-"""Names of the part that is trained."""
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+NETWORKS = ("transformer", "transformer_2", "unet")
+"""Names of the parts that are trained."""
 LANGUAGE_MODEL = "language model"
-LLAMA_LIKE = {"llama", "mistral", "qwen2", "smollm3", "olmo2"}
-"""Architectures whose layers are Llama's."""
-WITHIN = {"qwen2_5_vl", "qwen2_5_vl_text"}
-"""Architectures whose language models have such layers, in a network of several parts."""
+LLAMA_LIKE = {"llama", "mistral", "qwen2", "smollm3", "olmo2", "qwen2_5_vl", "qwen2_5_vl_text"}
+"""Architectures whose layers are Llama's, the last two in a network of several parts."""
 BLOCKS = (
     *("num_layers", "num_single_layers", "n_layers", "n_refiner_layers"),
     *("num_hidden_layers", "n_layer"),
@@ -40,52 +38,38 @@ BLOCKS = (
 
 @dataclass(frozen=True)
 class Part:
-    """A network: its number of parameters, its configuration, and its architecture by name; or
-    several networks of one architecture.
-    """
+    """A network: its number of parameters, its configuration, and its architecture by name."""
 
     parameters: int
     config: Mapping[str, Any]
     kind: str = ""
-    networks: int = 1
 
     @property
     def blocks(self) -> int:
         """Blocks of a transformer or a U-Net that FSDP2 shards and all-gathers one by one."""
         if "block_out_channels" in self.config:
             return 2 * len(self.config["block_out_channels"])
-        return self.networks * sum(int(self.config.get(name) or 0) for name in BLOCKS)
+        return sum(int(self.config.get(name) or 0) for name in BLOCKS)
 
     @property
     def size(self) -> float:
-        """What activations grow with: blocks times width, of an autoencoder its width alone."""
-        if widths := autoencoder_widths(self.config):
-            return float(widths[min(1, len(widths) - 1)])
+        """What activations grow with: blocks times width."""
         if hidden := self.config.get("hidden_size", self.config.get("n_embd")):
             return float(hidden * self.blocks)
-        return float(math.sqrt(self.parameters * self.blocks))
-
-
-def autoencoder_widths(config: Mapping[str, Any]) -> list[int]:
-    """The channels of an autoencoder's levels, the first at full resolution; none of others."""
-    if "dim_mult" in config:  # of videos
-        return [config["base_dim"] * factor for factor in config["dim_mult"]]
-    if "latent_channels" not in config:
-        return []
-    return list(config.get("decoder_block_out_channels") or config["block_out_channels"])
+        return math.sqrt(self.parameters * (self.blocks or 1))
 
 
 class Activations:
     """Bytes of activations of a network, by the row of its architecture nearest in size."""
 
     def __init__(self, part: Part, tables: Sequence[Path] = ()) -> None:
-        named = [row for table in (*tables, TABLES / "activations.json") for row in _rows(table)]
-        rows = [*named, *published_rows()]
-        own = [row for row in rows if row["class"] == part.kind]
-        if not own or not part.size:
+        own = [row for table in tables for row in _table(table)]
+        known = (*own, *language_models(), *published_rows())
+        rows = [row for row in known if row["class"] == part.kind]
+        if not rows or not part.size:
             raise LookupError(part.kind)
-        self.row = min(own, key=lambda row: abs(math.log(part.size / row["size"])))
-        self.scale = round(float(part.size / self.row["size"]), 6)
+        self.row = min(rows, key=lambda row: abs(math.log(part.size / row["size"])))
+        self.scale: float = round(part.size / self.row["size"], 6)
 
     def learning(self, way: str, latents: float, tokens: float) -> float:
         """The most that a forward and backward pass of an item hold, without its gradient."""
@@ -93,7 +77,7 @@ class Activations:
 
     def sampling(self, way: str, latents: float, tokens: float) -> float:
         """The most that a forward pass of an item without a gradient holds: of its widest block."""
-        return float(math.sqrt(self.scale)) * self._bytes(way, 0, latents, tokens)
+        return math.sqrt(self.scale) * self._bytes(way, 0, latents, tokens)
 
     def _bytes(self, way: str, phase: int, latents: float, tokens: float) -> float:
         of_latent, of_token = self.row[way][phase]
@@ -101,8 +85,8 @@ class Activations:
 
     def decoding(self, pixels: float, frames: int) -> float:
         """The most that decoding an image or a video holds."""
-        rates = self.row["decoding"]
-        rate = rates[0] if frames == 1 else rates[1] + frames * rates[2]
+        image, *video = self.row["decoding"]
+        rate = image if frames == 1 else video[0] + frames * video[1]
         return float(self.scale * rate * pixels)
 
     def adapters(self, rank: int, targets: LoraTargets) -> float:
@@ -127,16 +111,20 @@ def own_tables(target: str, name: str | None) -> tuple[Path, ...]:
 
 
 @cache
-def _rows(table: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads(table.read_text(encoding="utf-8"))
-    return rows
+def _table(file: Path) -> Any:
+    return json.loads(file.read_text(encoding="utf-8"))
 
 
-@cache
+def language_models() -> list[dict[str, Any]]:
+    """Published language models: hub ids, configurations, parameters, and what activations take."""
+    found: list[dict[str, Any]] = _table(TABLES / "language_models.json")
+    return found
+
+
 def published() -> dict[str, Any]:
     """Published pipelines by a short name: hub ids, classes, configurations, parameter counts."""
-    content: dict[str, Any] = json.loads((TABLES / "published.json").read_text(encoding="utf-8"))
-    return content
+    found: dict[str, Any] = _table(TABLES / "published.json")
+    return found
 
 
 @cache
@@ -151,40 +139,29 @@ def published_rows() -> list[dict[str, Any]]:
     ]
 
 
-@cache
-def _published_language_models() -> dict[str, Part]:
-    rows = _rows(TABLES / "language_models.json")
-    return {
-        hub: _language_part(row["config"], row["parameters"]) for row in rows for hub in row["hub"]
-    }
-
-
-def _published_as(path: str) -> Mapping[str, Any] | None:
-    return next((pipeline for pipeline in published().values() if path in pipeline["hub"]), None)
+def published_as(path: str) -> Mapping[str, Any]:
+    """The published pipeline of a hub id; empty for any other path."""
+    return next((pipeline for pipeline in published().values() if path in pipeline["hub"]), {})
 
 
 def published_pipeline(path: str) -> str | None:
     """The pipeline class of a published hub id; None for any other path."""
-    found = _published_as(path)
-    return None if found is None else str(found["pipeline"]).rpartition(".")[2]
+    return str(published_as(path).get("pipeline", "")).rpartition(".")[2] or None
 
 
 def published_part(path: str, pipeline: str, name: str) -> Mapping[str, Any]:
     """A part's configuration of a published hub id; of another, what its family has in common."""
     of_kind = [p for p in published().values() if p["pipeline"] == f"diffusers.{pipeline}"]
-    known = [dict(p["parts"].get(name, {}).get("config", {})) for p in of_kind if path in p["hub"]]
-    if known:
-        return known[0]
-    others = [dict(p["parts"].get(name, {}).get("config", {})) for p in of_kind]
-    return {k: v for k, v in (others or [{}])[0].items() if all(o.get(k) == v for o in others)}
+    named = [p for p in of_kind if path in p["hub"]][:1] or of_kind
+    first, *others = [dict(p["parts"].get(name, {}).get("config", {})) for p in named] or [{}]
+    return {k: v for k, v in first.items() if all(o.get(k) == v for o in others)}
 
 
 def published_scheduler(path: str) -> Mapping[str, Any]:
     """The scheduler's configuration of a published hub id; empty for any other path."""
-    if (found := _published_as(path)) is None:
+    if not (found := published_as(path).get("scheduler")):
         return {}
-    name = found["scheduler"]["class"].rpartition(".")[2]
-    return {"_class_name": name, **found["scheduler"]["config"]}
+    return {"_class_name": found["class"].rpartition(".")[2], **found["config"]}
 
 
 def parts_of(path: str) -> Mapping[str, Part] | None:
@@ -193,13 +170,14 @@ def parts_of(path: str) -> Mapping[str, Part] | None:
 
     None if nothing is known without loading.
     """
-    if (found := _published_as(path)) is not None:
+    if found := published_as(path):
         return {
             name: Part(p["parameters"], p["config"], p["class"].rpartition(".")[2])
             for name, p in found["parts"].items()
         }
-    if path in (models := _published_language_models()):
-        return {LANGUAGE_MODEL: models[path]}
+    for row in language_models():
+        if path in row["hub"]:
+            return {LANGUAGE_MODEL: _language_part(row["config"], row["parameters"])}
     folder = folder_of(path)
     try:
         return None if folder is None else _folder_parts(folder)
@@ -210,33 +188,35 @@ def parts_of(path: str) -> Mapping[str, Part] | None:
 @lru_cache(maxsize=64)  # a plan asks several times
 def _folder_parts(folder: Path) -> Mapping[str, Part]:
     if not (index := index_of(folder)):
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        return {LANGUAGE_MODEL: _language_part(config, count_parameters(folder))}
+        return {LANGUAGE_MODEL: _language_part(_config(folder), count_parameters(folder))}
     parts = {}
     for name in index:
-        file = folder / name / "config.json"
-        if file.is_file() and (index[name] or [None])[0] is not None:
-            config = json.loads(file.read_text(encoding="utf-8"))
+        if (folder / name / "config.json").is_file() and (index[name] or [None])[0] is not None:
+            config = _config(folder / name)
             kind = str(config.get("_class_name") or index[name][1])
             parts[name] = Part(count_parameters(folder / name), config, kind)
     return parts
 
 
+def _config(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return found
+
+
 def _language_part(config: Mapping[str, Any], parameters: int) -> Part:
-    own = {**config, **config.get("text_config", {})}  # of a network of several parts
+    own = {**config, **(config.get("text_config") or {})}  # of a network of several parts
     return Part(parameters, own, architecture(own))
 
 
 def architecture(config: Mapping[str, Any]) -> str:
     """The name by which rows of activations have a language model's architecture."""
     kind = str(config.get("model_type", ""))
-    return "llama" if kind in LLAMA_LIKE | WITHIN else kind
+    return "llama" if kind in LLAMA_LIKE else kind
 
 
 def language_model(path: object) -> Part | None:
     """The network of a language model; None where it is not known."""
-    parts = parts_of(path) if isinstance(path, str) else None
-    return parts.get(LANGUAGE_MODEL) if parts else None
+    return (parts_of(path) or {}).get(LANGUAGE_MODEL) if isinstance(path, str) else None
 
 
 def count_parameters(folder: Path) -> int:

@@ -36,9 +36,8 @@ from rlfactory.utils.errors import ModelError
 from rlfactory.utils.live_objects import is_reference
 from rlfactory.utils.live_objects import resolve as live
 from rlfactory.utils.pytree import to_device
+from rlfactory.utils.sizes import PIXELS_TOGETHER
 
-PIXELS_TOGETHER = 1024**2
-"""Pixels of images that are decoded together, at most; a larger image is decoded alone."""
 LIBRARIES = ("diffusers", "transformers")
 """Where the components of pipelines come from."""
 CONVOLUTIONAL = ("vae", "unet")

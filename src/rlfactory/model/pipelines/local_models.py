@@ -15,6 +15,8 @@ from rlfactory.model.pipelines.shipped import zoo_path
 from rlfactory.utils.data_files import parse_json, require_file
 
 ZOO_PREFIX = "zoo:"
+ENCODERS = ("text_encoder", "image_encoder")
+"""How components of pipelines begin that encode prompts and their pictures."""
 WEIGHTS = (
     *("model*.safetensors", "diffusion_pytorch_model*.safetensors"),
     *("pytorch_model*.bin", "diffusion_pytorch_model*.bin"),

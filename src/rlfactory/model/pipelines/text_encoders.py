@@ -16,7 +16,7 @@ import torch
 import transformers
 from torch import nn
 
-from rlfactory.model.memory import ENCODERS, Memory
+from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.embedding_cache import (
     LENGTHS,
     EmbeddingStore,
@@ -30,7 +30,7 @@ from rlfactory.model.pipelines.loading import (
     load_frozen,
     pipeline_folder,
 )
-from rlfactory.model.pipelines.local_models import index_of, plain_index
+from rlfactory.model.pipelines.local_models import ENCODERS, index_of, plain_index
 from rlfactory.model.pipelines.modular import Kind, register
 from rlfactory.model.pipelines.pipeline_parts import left_out, part_variant
 from rlfactory.model.precision import Precision
