@@ -30,12 +30,12 @@ from hacking_runs import (
 )
 
 from rlfactory.report.claims import claim_results, claim_table, counts_text
-from rlfactory.report.curves import resolved
+from rlfactory.report.draw import short
 from rlfactory.report.group import Group, Member
+from rlfactory.report.measure import resolved
 from rlfactory.report.plot import COLORS, saved_figure
 from rlfactory.report.report import ClaimResult
-from rlfactory.report.row_curves import short
-from rlfactory.report.writers import markdown_table
+from rlfactory.report.text_table import markdown_table
 from rlfactory.sweep.jobs import columns_of
 from rlfactory.sweep.sweep_file import file_of, read_sheet
 

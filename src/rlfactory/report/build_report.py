@@ -4,13 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from rlfactory.report.curves import (
-    before,
-    curves,
-    measured_over_stages,
-    resolved,
-)
+from rlfactory.report.curves import curves
 from rlfactory.report.group import Group, Member, distinct, following, union
+from rlfactory.report.labels import better_sentence
+from rlfactory.report.measure import before, measured, resolved
 from rlfactory.report.read import ABSENT, DAMAGED, RunRecord
 from rlfactory.report.report import (
     Cell,
@@ -48,7 +45,7 @@ def caveats(
     members = [member for group in groups for member in group.members]
     damaged = {member.path: member.fault for member in members if member.state == DAMAGED}
     return [
-        INTERVAL,
+        INTERVAL + better_sentence({column.label: column.better for column in columns}),
         *(f"Left out because it is damaged: {path} ({why})." for path, why in damaged.items()),
         *_unfinished(members),
         *_incomplete(groups, columns, values),
@@ -142,7 +139,7 @@ def _values(group: Group, columns: Sequence[Column]) -> Values:
         assert member.run is not None
         for column in columns:
             own = before(column) if group.untrained else column
-            value = measured_over_stages(member, own)
+            value = measured(member.stages, own)
             if value is not None:
                 values[column.name].append((member.run.seed, column.scale * value))
     return values
@@ -270,7 +267,7 @@ def _cells(
     measures[""] = Column("", "", f"{kind}/{score}")
     cells = {}
     for name, measure in measures.items():
-        values = [measured_over_stages(member, measure) for member in group.counted]
+        values = [measured(member.stages, measure) for member in group.counted]
         cells[name] = cell(None, [column.scale * value for value in values if value is not None])
     return cells
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from rlfactory.config.problems import PlanError, Problem, closest
 from rlfactory.report.build_report import build_report
 from rlfactory.report.claims import claim_results
-from rlfactory.report.curves import declared, metrics_of, scores_of
 from rlfactory.report.group import Group, Member, groups_of_runs, groups_of_table, read_member
 from rlfactory.report.leaderboard import entries_of
+from rlfactory.report.measure import declared, metrics_of, scores_of
 from rlfactory.report.read import DAMAGED, RunRecord, read_run
 from rlfactory.report.report import Report
 from rlfactory.run.folder import RunFolder

@@ -91,7 +91,7 @@ def read_run(path: Path, wanted: Iterable[str] = ()) -> RunRecord:
         raise Damaged(str(error)) from error
     if status == "done" and not records:
         raise Damaged("it is done, but has no metrics.jsonl")
-    series = _series(records, {*wanted, *ALWAYS})
+    series = series_of(records, {*wanted, *ALWAYS})
     reached = max((int(record["iteration"] or 0) for record in records), default=0)
     better, typed = _directions(folder), typed_keys(folder)
     return RunRecord(path, status, config, series, reached, better, typed)
@@ -142,8 +142,10 @@ def _config(path: Path) -> Mapping[str, Any]:
     return config
 
 
-def _series(records: Sequence[Record], wanted: Collection[str]) -> dict[str, Series]:
-    """The finite values of all evaluations' metrics, mean rewards and wanted metrics.
+def series_of(
+    records: Sequence[Record], wanted: Collection[str] | None = None
+) -> dict[str, Series]:
+    """The finite values of all metrics; of `wanted` ones, evaluations' and mean rewards, if given.
 
     Of an iteration that a resumed run repeated the last value counts.
     """
@@ -151,7 +153,7 @@ def _series(records: Sequence[Record], wanted: Collection[str]) -> dict[str, Ser
     for record in records:
         for name, value in record.items():
             is_reward = name.startswith("reward/") and name.endswith("/mean")
-            is_read = is_reward or name.startswith("eval/") or name in wanted
+            is_read = wanted is None or is_reward or name.startswith("eval/") or name in wanted
             if is_read and value is not None and math.isfinite(value):
                 columns.setdefault(name, {})[record["iteration"] or 0] = value
     points = {name: np.array(sorted(of.items()), dtype=np.float64) for name, of in columns.items()}

@@ -70,8 +70,13 @@ class ScoreByCategory:
 class Curve:
     """A metric of a row over the iterations `x`: the mean over runs, and its 95 % interval.
 
-    Of one run the interval is that of an evaluation's prompts, or equal to the mean. `label` is the
-    title of its panel; `paper` is the published value on this axis, drawn dashed.
+    Of one run the interval is that of an evaluation's prompts, or equal to the mean.
+
+    Attributes:
+        label: the title of its panel.
+        paper: the published value on this axis, drawn dashed.
+        points: what the mean was smoothed from, drawn as faint points; empty for none.
+        joined: whether a line joins the measurements; None: where there are enough of them.
     """
 
     row: str
@@ -82,6 +87,8 @@ class Curve:
     high: list[float]
     label: str = ""
     paper: float | None = None
+    points: list[float] = field(default_factory=list)
+    joined: bool | None = None
 
 
 @dataclass(frozen=True)

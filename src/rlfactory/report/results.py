@@ -12,11 +12,10 @@ from pathlib import Path
 
 import torch
 from PIL import Image
-from rich.console import Console
 from torch import Tensor
 
 from rlfactory.prompts.ops.pictured import PicturedText
-from rlfactory.report.image_grid import grid, strip
+from rlfactory.report.image_grid import grid, sheet
 from rlfactory.report.sample_pairs import readable_rows, samples_at
 from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.atomic_write import new_file, write_json, write_text
@@ -101,9 +100,8 @@ class ImageGallery(Gallery):
         shown = scores.values[self.main][: self.count].tolist()
         prompts = scores.prompts[: self.count]
         images = [*beside_sources(drawn.images[: self.count], prompts)]
-        heading = f"{title}, seed {self.seed}"
-        more = {"scores": shown, "good": self.good, "full_text": f"{name}.json"}
-        grid(images, prompts, path, heading, **more)
+        heading, full = f"{title}, seed {self.seed}", f"{name}.json"
+        grid(images, prompts, path, scores=shown, title=heading, good=self.good, full_text=full)
         self._write_table(name, title, drawn, scores)
         return path
 
@@ -137,13 +135,13 @@ class ImageGallery(Gallery):
         if not columns or not rows:
             return
         of_column = [self._scores(at) for at in columns]
-        strip(
+        sheet(
             [*rows.values()],
-            [prompts[row] for row in rows],
-            [f"iteration {column}" for column in columns],
             self.folder / "strip.png",
-            f"{self.main} over training, seed {self.seed}",
+            labels=[prompts[row] for row in rows],
+            heads=[f"iteration {column}" for column in columns],
             scores=[[scores[row] for scores in of_column] for row in rows],
+            title=f"{self.main} over training, seed {self.seed}",
             good=self.good,
             full_text=f"eval_{columns[0]:06d}.json",
         )
@@ -260,13 +258,14 @@ def draw_run(
     Raises:
         OSError: they can't be written.
     """
+    from rlfactory.report.draw import draw_figure
     from rlfactory.report.page import write_run_page
     from rlfactory.report.run_content import run_content
-    from rlfactory.report.run_curves import draw_curves
+    from rlfactory.report.run_curves import BAND
 
     run = run_content(folder, status, advice)
     title = f"{run.name}: {run.choices}" if run.choices else run.name
-    draw_curves(run.curves, folder.curves, title)
+    draw_figure(run.curves, folder.curves, title=title, ticks=run.ticks, band=BAND)
     return write_run_page(run)
 
 
@@ -282,15 +281,16 @@ def show_results(
         advice: messages about the run's health.
     """
     # what draws is loaded at the end of a run
-    from rlfactory.report.summary import summary_table, where_to_look, write_summary
+    from rlfactory.report.summary import score_sections, where_to_look, write_summary
+    from rlfactory.report.text_table import Terminal
 
     draw_run(folder, outcome, advice)
     read_pairs = set_pairs(read_sets(folder)).items()
     others = {name: (first, last if after else None) for name, (first, last) in read_pairs if name}
     pairs = {"": (before, after), **others}
     write_summary(folder, pairs, read(folder.metrics), advice)
-    console = Console(force_jupyter=False)  # one output of a notebook's cell, not one a line
+    terminal = Terminal()
     if after is not None:
-        console.print(summary_table(pairs))
+        terminal.sections(score_sections(pairs))
     for line in where_to_look(folder):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        terminal.console.print(line, markup=False, soft_wrap=True)

@@ -7,10 +7,6 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-
-from rlfactory.report.page import page
-from rlfactory.report.plot import COLORS, saved_figure
-from rlfactory.report.report import Curve
 from rlfactory.report.row_curves import (
     FEWEST,
     by_metric,
@@ -21,6 +17,10 @@ from rlfactory.report.row_curves import (
     rows_with_curves,
     short,
 )
+
+from rlfactory.report.page import page
+from rlfactory.report.plot import COLORS, saved_figure
+from rlfactory.report.report import Curve
 
 METRICS = ("eval/x/mean", "reward/x/mean")
 
