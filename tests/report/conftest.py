@@ -129,13 +129,12 @@ def _evaluation(score: str, iteration: int, mean: float) -> dict[str, float | No
 
 
 def _samples(folder: Path, media: str, iteration: int) -> None:
-    if media == "texts":
+    scores = {"shapes": [0.1 * iteration, 0.5, float("nan")]}
+    texts = [f"{prompt}, {iteration}" for prompt in PROMPTS] if media == "texts" else None
+    sample_table("samples", PROMPTS, texts, scores).save(folder / f"eval_{iteration:06d}.json")
+    if texts is not None:
         (folder / f"eval_{iteration:06d}.md").write_text("# texts\n")
-        texts = [f"{prompt}, {iteration}" for prompt in PROMPTS]
         (folder / "strip" / f"{iteration:06d}.json").write_text(json.dumps(texts))
-        scores = {"shapes": [0.1 * iteration, 0.5, float("nan")]}
-        table = sample_table("texts", PROMPTS, texts, scores)
-        table.save(folder / f"eval_{iteration:06d}.json")
         return
     picture = Image.new("RGB", (16, 16), (20 * iteration, 90, 160))
     picture.save(folder / f"eval_{iteration:06d}.png")

@@ -104,7 +104,7 @@ def test_a_profile_falls_from_all_runs_to_none() -> None:
 def test_training_is_averaged_over_seeds_at_equal_cost() -> None:
     curve = next(c for c in efficiency(entries()) if c.row == "good")
     mean = gains(entries(), "good")["a"].mean()
-    assert curve.x == [10.0, 20.0]
+    assert curve.x == [0.01, 0.02]  # thousands
     assert curve.mean == pytest.approx([0.0, mean])
     assert curve.label.startswith("a:")
 
@@ -116,7 +116,7 @@ def test_runs_whose_numbers_of_passes_differ_have_a_curve_at_the_mean_number() -
         for seed in (0, 2)
     ]
     (curve,) = efficiency(two)
-    assert curve.x == [11.0, 23.0]
+    assert curve.x == [0.011, 0.023]
     assert curve.mean == [0.0, 2.0]
 
 

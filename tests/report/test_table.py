@@ -1,19 +1,18 @@
-import math
 from dataclasses import replace
 
 import pytest
 
 from rlfactory.report.report import Cell, Comparison, Report, ReportRow
 from rlfactory.report.table import (
+    best_row,
     comparison_table,
     difference_table,
-    differences_by_row,
-    fixed,
+    is_gain,
     main_table,
     ours,
-    short_count,
     spread_table,
 )
+from rlfactory.report.text_table import short_count
 from rlfactory.sweep.table import Column
 
 A, B = Column("a", "A", "eval/a", digits=2), Column("b", "B", "eval/b", digits=1)
@@ -88,26 +87,14 @@ def test_comparisons_are_told_where_they_say_something() -> None:
     assert comparison_table(replace(REPORT, comparisons=[])) is None
 
 
-def test_differences_are_a_row_a_column_or_a_row_a_line() -> None:
-    wide, long = difference_table(REPORT), differences_by_row(REPORT)
-    assert wide is not None
-    assert long is not None
-    assert (wide.heads, wide.lines) == (["key", "one", "two"], [["x", "1", "2"]])
-    assert long.lines == [["one", "x=1"], ["two", "x=2"]]
-
-
-def test_names_that_are_the_differences_need_no_second_table() -> None:
-    rows = [row("x=1", OURS, OURS), row("x=2", OURS, OURS)]
-    assert differences_by_row(replace(REPORT, rows=rows, differences={"x": ["1", "2"]})) is None
+def test_few_keys_go_across_and_many_go_down() -> None:
+    few = difference_table(REPORT)
+    many = difference_table(replace(REPORT, differences={key: ["1", "2"] for key in "xyz"}))
+    assert few is not None
+    assert many is not None
+    assert (few.heads, few.lines) == (["row", "x"], [["one", "1"], ["two", "2"]])
+    assert (many.heads, many.lines[0]) == (["key", "one", "two"], ["x", "1", "2"])
     assert difference_table(replace(REPORT, differences={})) is None
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.5, "0.50"), (-1.234, "\u22121.23"), (-0.001, "0.00"), (None, "–"), (math.nan, "–")],
-)
-def test_fixed(value, text):
-    assert fixed(value, 2) == text
 
 
 @pytest.mark.parametrize(
@@ -123,3 +110,47 @@ def test_fixed(value, text):
 )
 def test_counts_have_about_three_digits(value: float | None, text: str) -> None:
     assert short_count(value) == text
+
+
+def repeated(report: Report, column: str, count: int = 3) -> list[ReportRow]:
+    """The rows as if each number were of `count` runs."""
+    cells = [replace(row.cells[column], n=count) for row in report.rows]
+    return [replace(r, cells={column: c}) for r, c in zip(report.rows, cells, strict=True)]
+
+
+def test_the_best_follows_the_columns_sense(report: Report) -> None:
+    geneval, _, kl = report.columns
+    rows = repeated(report, "geneval")
+    assert best_row(geneval, rows) == "V-GRPO"
+    assert best_row(kl, repeated(report, "kl")) == "Flow-GRPO, all steps"
+    assert best_row(replace(geneval, better="neither"), rows) is None
+    assert best_row(replace(geneval, better="declared"), rows) is None
+    assert best_row(geneval, rows[:1]) is None
+
+
+def test_below_three_runs_a_row_there_is_no_winner(report: Report) -> None:
+    geneval = report.columns[0]
+    assert [row.cells["geneval"].n for row in report.rows] == [2, 1, 0]
+    assert best_row(geneval, report.rows) is None
+    assert best_row(geneval, repeated(report, "geneval", 2)) is None
+    three = repeated(report, "geneval")
+    assert best_row(geneval, [three[0], report.rows[1]]) is None
+
+
+@pytest.mark.parametrize(
+    ("better", "low", "high", "n", "gained"),
+    [
+        ("higher", 0.1, 0.2, 3, True),
+        ("higher", -0.2, -0.1, 3, False),
+        ("lower", -0.2, -0.1, 3, True),
+        ("lower", 0.1, 0.2, 3, False),
+        ("higher", -0.1, 0.2, 3, False),
+        ("higher", 0.1, 0.2, 2, False),
+        ("higher", None, None, 3, False),
+    ],
+)
+def test_a_difference_stands_out_where_the_row_gained(
+    better: str, low: float | None, high: float | None, n: int, gained: bool
+) -> None:
+    column = Column("a", "A", "eval/a", better)
+    assert is_gain(Comparison("r", "o", "a", 0.1, low, high, n, None, None, None), column) == gained
