@@ -9,18 +9,15 @@ from rlfactory.report.build_report import (
     INTERVAL,
     build_report,
     categories,
+    category_tables,
     caveats,
     cell,
     comparisons,
-    sample_images,
-    scores_by_category,
-    texts,
 )
 from rlfactory.report.group import Group, Member, groups_of_table, read_member
-from rlfactory.report.read import RunRecord, read_run
+from rlfactory.report.read import RunRecord
 from rlfactory.report.report import Report
 from rlfactory.report.statistics import interquartile_mean, mean_interval
-from rlfactory.report.table import category_tables
 from rlfactory.sweep.table import Column, Job, Row, Table
 
 COLUMN = Column("a", "A", "eval/a")
@@ -75,7 +72,7 @@ SAYS_NOTHING = Column("n", "N", "iterations", "neither")
 
 def report_of(folder: Path) -> Report:
     table = Table.load(folder)
-    groups = groups_of_table(table, folder, read_run)
+    groups = groups_of_table(table, folder)
     return build_report("made", table.about, table.columns, groups)
 
 
@@ -225,9 +222,8 @@ def category_group(name: str = "NFT", *, untrained: bool = False) -> Group:
 
 
 def tables(*groups: Group) -> dict[str, list[list[str]]]:
-    found = scores_by_category(groups, CATEGORY_COLUMNS)
-    report = Report("", None, [], [], [], [], [], {}, [], by_category=found)
-    return {title: [t.heads, *t.lines] for title, t in category_tables(report).items()}
+    found = category_tables(groups, CATEGORY_COLUMNS)
+    return {title: [t.heads, *t.lines] for title, t in found.items()}
 
 
 def test_what_is_no_category_is_left_out() -> None:
@@ -266,16 +262,16 @@ def test_rows_without_categories_are_left_out() -> None:
     "columns", [[], CATEGORY_COLUMNS[:1], [Column("kl", "KL", "last/kl/reference")]]
 )
 def test_without_categories_there_is_no_table(columns: list[Column]) -> None:
-    assert scores_by_category([category_group()], columns) == []
+    assert category_tables([category_group()], columns) == {}
 
 
 def run_group(path: Path) -> Group:
-    return Group("row", [read_member(path, read_run)])
+    return Group("row", [read_member(path)])
 
 
 def test_a_row_shows_its_strip_and_its_last_samples(tmp_path: Path, make_run: Make) -> None:
     path = make_run(tmp_path / "a", seed=7, media="images")
-    strip, grid = sample_images([run_group(path)])
+    strip, grid = build_report("t", None, [], [run_group(path)]).images
     assert strip.path == path / "samples" / "strip.png"
     assert grid.path == path / "samples" / "eval_000004.png"
     assert grid.caption == "samples after 4 iterations, seed 7"
@@ -283,7 +279,7 @@ def test_a_row_shows_its_strip_and_its_last_samples(tmp_path: Path, make_run: Ma
 
 def test_a_row_shows_what_was_written_before_and_after(tmp_path: Path, make_run: Make) -> None:
     one = run_group(make_run(tmp_path / "a", media="texts"))
-    found = texts([one])[one.name]
+    found = build_report("t", None, [], [one]).texts[one.name]
     assert (found[0].prompt, found[0].before.text, found[0].after.text) == (
         "a red circle",
         "a red circle, 0",
@@ -296,5 +292,5 @@ def test_a_row_shows_what_was_written_before_and_after(tmp_path: Path, make_run:
 
 def test_a_row_without_samples_shows_none(tmp_path: Path, make_run: Make) -> None:
     plain = run_group(make_run(tmp_path / "a"))
-    assert sample_images([plain, Group("paper", [])]) == []
-    assert texts([plain, Group("paper", [])]) == {}
+    report = build_report("t", None, [], [plain, Group("paper", [])])
+    assert (report.images, report.texts) == ([], {})

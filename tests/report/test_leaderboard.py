@@ -106,7 +106,7 @@ def test_training_is_averaged_over_seeds_at_equal_cost() -> None:
     mean = gains(entries(), "good")["a"].mean()
     assert curve.x == [0.01, 0.02]  # thousands
     assert curve.mean == pytest.approx([0.0, mean])
-    assert curve.label.startswith("a:")
+    assert (curve.label, curve.metric) == ("a", "training reward")
 
 
 def test_runs_whose_numbers_of_passes_differ_have_a_curve_at_the_mean_number() -> None:

@@ -10,7 +10,6 @@ from rlfactory.report.measure import (
     declared,
     mean_of_scores,
     measured,
-    metrics_of,
     planned_passes,
     resolved,
 )
@@ -58,11 +57,6 @@ def test_what_a_column_measures(measure: str, expected: float | None) -> None:
 def test_a_window_is_a_mean_over_the_last_lines() -> None:
     column = Column("c", "C", "last/reward/a/mean", window=4)
     assert measured([RUN], column) == pytest.approx(37.5)
-
-
-def test_only_metrics_of_training_have_to_be_asked_for() -> None:
-    measures = ["eval/a", "last/grad/norm", "max/kl/old", "iterations", ""]
-    assert metrics_of(Column(m, m, m) for m in measures) == ["grad/norm", "kl/old"]
 
 
 def test_before_training_there_is_only_what_was_evaluated() -> None:

@@ -31,19 +31,19 @@ def test_texts_become_a_table_that_nothing_breaks(tmp_path: Path) -> None:
     drawn = GeneratedSamples(texts=["goes | on", "two\nlines", "unseen"])
     path = TextGallery(tmp_path, "main", None, 2).show("eval", "After all", drawn, SCORES)
     lines = path.read_text().splitlines()
-    assert lines[0] == "# After all"
+    assert lines[0] == "**After all**"
     rows = [line for line in lines if line.startswith("| ")][1:]
     assert len(rows) == 2
-    assert rows[0] == "| 0.250 | a \\| b | goes \\| on |"
+    assert rows[0] == "| a \\| b | goes \\| on | 0.250 |"
     assert "two lines" in rows[1]
 
 
 def test_a_text_stands_beside_its_divergence_where_that_is_known(tmp_path: Path) -> None:
     drawn = GeneratedSamples(texts=["x", "y", "z"], kl=torch.tensor([1.5, -0.25, 3.0]))
     rows = TextGallery(tmp_path, "main", None, 3).show("eval", "", drawn, SCORES).read_text()
-    assert "| main | KL | prompt | response |" in rows
-    assert "| 0.250 | 1.500 | a" in rows
-    assert "| -0.250 | the second | y |" in rows
+    assert "| prompt | response | main | KL |" in rows
+    assert "| x | 0.250 | 1.500 |" in rows
+    assert "| the second | y | – | -0.250 |" in rows
 
 
 def test_a_page_shows_the_same_prompts_over_training(tmp_path: Path) -> None:

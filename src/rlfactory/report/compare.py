@@ -136,7 +136,7 @@ def notes(pair: Pair) -> Iterator[str]:
 
 def _read(path: Path) -> RunRecord:
     try:
-        return read_run(path, ["time"])
+        return read_run(path)
     except Damaged as error:
         raise PlanError([Problem(str(path), f"is damaged: {error}")]) from error
 

@@ -43,7 +43,7 @@ def curves(groups: Sequence[Group], columns: Sequence[Column]) -> list[Curve]:
     shown = {curve.metric for curve in column_curves}
     # metrics of training that no column reports
     names = dict.fromkeys(name for group in trained for run in group.runs for name in run.series)
-    rewards = [name for name in names if name.startswith("reward/")][:_REWARDS]
+    rewards = [name for name in names if re.fullmatch(r"reward/.+/mean", name)][:_REWARDS]
     others = [*rewards, *(name for name in ("kl/reference",) if name in names)]
     return column_curves + [
         curve

@@ -5,7 +5,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from rlfactory.config.problems import PlanError, Problem, closest
@@ -13,8 +12,8 @@ from rlfactory.report.build_report import build_report
 from rlfactory.report.claims import claim_results
 from rlfactory.report.group import Group, Member, groups_of_runs, groups_of_table, read_member
 from rlfactory.report.leaderboard import entries_of
-from rlfactory.report.measure import declared, metrics_of, scores_of
-from rlfactory.report.read import DAMAGED, RunRecord, read_run
+from rlfactory.report.measure import declared, scores_of
+from rlfactory.report.read import DAMAGED, RunRecord
 from rlfactory.report.report import Report
 from rlfactory.run.folder import RunFolder
 from rlfactory.sweep.table import TABLE_FILE, Column, Table
@@ -39,7 +38,7 @@ def reports_of(paths: Sequence[Path]) -> dict[str, Report]:
 
 def report_of_sweep(table: Table, folder: Path) -> Report:
     """Build the report of a sweep's own table."""
-    groups = groups_of_table(table, folder, partial(read_run, wanted=metrics_of(table.columns)))
+    groups = groups_of_table(table, folder)
     _require_done(groups, folder, f"rlfactory sweep {table.name} size={table.size}")
     title = table.about.title if table.size == "full" else f"{table.about.title} ({table.size})"
     built = build_report(title, table.about, table.columns, groups)
@@ -49,7 +48,7 @@ def report_of_sweep(table: Table, folder: Path) -> Report:
 
 def reports_of_runs(paths: Sequence[Path]) -> dict[str, Report]:
     """Build the reports of runs: one where all have a score in common, else one for each reward."""
-    members = [read_member(path, read_run) for path in paths]
+    members = [read_member(path) for path in paths]
     _require_done(groups_of_runs(members), paths[0], f"rlfactory resume {paths[0]}")
     by_kind = _comparable(members)
     if len(by_kind) == 1:

@@ -4,7 +4,7 @@ and the configuration keys in which rows differ.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from rlfactory.config.diff import IGNORED
 from rlfactory.config.diff import format_value as typed
 from rlfactory.report.labels import run_choices
-from rlfactory.report.read import ABSENT, DAMAGED, Damaged, RunRecord
+from rlfactory.report.read import ABSENT, DAMAGED, Damaged, RunRecord, read_run
 from rlfactory.sweep.table import Job, Row, Table
 from rlfactory.utils.dotted_keys import leaves
 
@@ -138,8 +138,6 @@ _FIRST = ("algo", "model", "reward", "prompts", "regularizer", "dynamics")
 _NAMED = 4
 """Keys in a row's name, unless more are needed to tell the rows apart."""
 
-Reader = Callable[[Path], RunRecord]
-
 
 @dataclass(frozen=True)
 class Member:
@@ -200,20 +198,20 @@ class Group:
         )
 
 
-def read_member(path: Path, read: Reader) -> Member:
+def read_member(path: Path) -> Member:
     """Read a run; a missing or damaged one is a member without a run."""
     if not path.is_dir():
         return Member(path, None, ABSENT)
     try:
-        run = read(path)
+        run = read_run(path)
     except Damaged as error:
         return Member(path, None, DAMAGED, str(error))
     return Member(path, run, run.status)
 
 
-def groups_of_table(table: Table, folder: Path, read: Reader) -> list[Group]:
+def groups_of_table(table: Table, folder: Path) -> list[Group]:
     """Group the runs of a sweep; a row whose runs vary in more than the seed becomes several."""
-    members = {job.name: read_member(folder / job.folder, read) for job in table.jobs}
+    members = {job.name: read_member(folder / job.folder) for job in table.jobs}
     return [group for row in table.rows for group in _groups_of_row(row, table.jobs, members)]
 
 

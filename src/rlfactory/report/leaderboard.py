@@ -94,7 +94,7 @@ def _entry(row: Row, column: Column, target: float, member: Member) -> Entry | N
 
 def _progress(run: RunRecord) -> tuple[list[float], list[float]]:
     """The forward passes made and the main training reward after each iteration."""
-    name = next((n for n in run.series if n.startswith("reward/")), None)
+    name = next((n for n in run.series if n.startswith("reward/") and n.endswith("/mean")), None)
     if name is None or "nfe/total" not in run.series:
         return [], []
     x, reward = run.series[name]

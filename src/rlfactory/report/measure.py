@@ -1,7 +1,7 @@
 """Numbers of runs in the table's columns, and what is better of them."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -9,12 +9,6 @@ from rlfactory.config.memory.estimate import traits_of
 from rlfactory.config.nfe import passes_per_sample
 from rlfactory.report.read import RunRecord
 from rlfactory.sweep.table import Column
-
-
-def metrics_of(columns: Iterable[Column]) -> list[str]:
-    """The metrics that columns need besides evaluations, which are always read."""
-    parts = [column.measure.partition("/") for column in columns]
-    return [name for kind, _, name in parts if kind in ("last", "max")]
 
 
 def measured(stages: Sequence[RunRecord], column: Column) -> float | None:

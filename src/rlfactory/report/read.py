@@ -3,7 +3,7 @@
 import ast
 import math
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +26,6 @@ Series = tuple[Array, Array]
 
 ABSENT = "not begun"
 DAMAGED = "damaged"
-ALWAYS = ("nfe/total", "kl/reference")
 _PYTHON = "rlfactory.train"
 LARGEST_COMMAND = 2**20
 """Bytes."""
@@ -42,7 +41,7 @@ class RunRecord:
 
     Attributes:
         status: the word in STATUS.
-        series: all metrics of evaluations, mean rewards and the wanted metrics, by name.
+        series: all metrics by name.
         iterations: how many it has finished.
         typed: the keys that were typed for it; None where that is unknown.
         better: whether higher or lower is better, by score name, as far as the rewards say it.
@@ -74,8 +73,8 @@ class RunRecord:
         return next((name for suffix, name in suffixes.items() if suffix in kinds), None)
 
 
-def read_run(path: Path, wanted: Iterable[str] = ()) -> RunRecord:
-    """Read a run with its evaluations, its rewards and the `wanted` metrics.
+def read_run(path: Path) -> RunRecord:
+    """Read a run with its metrics.
 
     A last line without its end is ignored: a run that trains has one at times.
 
@@ -91,10 +90,9 @@ def read_run(path: Path, wanted: Iterable[str] = ()) -> RunRecord:
         raise Damaged(str(error)) from error
     if status == "done" and not records:
         raise Damaged("it is done, but has no metrics.jsonl")
-    series = series_of(records, {*wanted, *ALWAYS})
     reached = max((int(record["iteration"] or 0) for record in records), default=0)
     better, typed = _directions(folder), typed_keys(folder)
-    return RunRecord(path, status, config, series, reached, better, typed)
+    return RunRecord(path, status, config, series_of(records), reached, better, typed)
 
 
 def prompt_scores(run: RunRecord, score: str, iteration: int) -> tuple[list[str], Array] | None:
@@ -142,19 +140,15 @@ def _config(path: Path) -> Mapping[str, Any]:
     return config
 
 
-def series_of(
-    records: Sequence[Record], wanted: Collection[str] | None = None
-) -> dict[str, Series]:
-    """The finite values of all metrics; of `wanted` ones, evaluations' and mean rewards, if given.
+def series_of(records: Sequence[Record]) -> dict[str, Series]:
+    """The finite values of all metrics.
 
     Of an iteration that a resumed run repeated the last value counts.
     """
     columns: dict[str, dict[float, float]] = {}
     for record in records:
         for name, value in record.items():
-            is_reward = name.startswith("reward/") and name.endswith("/mean")
-            is_read = wanted is None or is_reward or name.startswith("eval/") or name in wanted
-            if is_read and value is not None and math.isfinite(value):
+            if value is not None and math.isfinite(value):
                 columns.setdefault(name, {})[record["iteration"] or 0] = value
     points = {name: np.array(sorted(of.items()), dtype=np.float64) for name, of in columns.items()}
     return {name: (pairs[:, 0], pairs[:, 1]) for name, pairs in points.items()}

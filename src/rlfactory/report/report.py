@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rlfactory.report.sample_pairs import SamplePair
+from rlfactory.report.text_table import TextTable
 from rlfactory.report.verdicts import Verdict
 from rlfactory.sweep.table import Claim, Column, TableInfo
 
@@ -52,18 +53,6 @@ class ReportRow:
     nfe: float | None
     status: str
     note: str
-
-
-@dataclass(frozen=True)
-class ScoreByCategory:
-    """A column's score by category of prompts.
-
-    `rows` has the cells of each row by category; the empty name is that of all prompts.
-    """
-
-    column: Column
-    categories: list[str]
-    rows: dict[str, dict[str, Cell]]
 
 
 @dataclass(frozen=True)
@@ -183,7 +172,7 @@ class Report:
         notes: sentences below the table.
         claims: what the source claims of the rows, with verdicts.
         entries: the finished runs of a leaderboard.
-        by_category: scores by category of prompts.
+        by_category: tables of scores by category of prompts, by title.
     """
 
     title: str
@@ -198,4 +187,4 @@ class Report:
     comparisons: list[Comparison] = field(default_factory=list)
     claims: list[ClaimResult] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
-    by_category: list[ScoreByCategory] = field(default_factory=list)
+    by_category: dict[str, TextTable] = field(default_factory=dict)

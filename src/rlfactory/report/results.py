@@ -7,7 +7,6 @@ Training imports this module alone of the package.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 
 import torch
@@ -21,9 +20,8 @@ from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.atomic_write import new_file, write_json, write_text
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.metrics import read
-from rlfactory.run.samples import STRIP_PROMPTS, image_file, kept_images, sample_table
+from rlfactory.run.samples import STRIP_PROMPTS, SampleTable, image_file, kept_images, sample_table
 from rlfactory.run.scores import Scores, read_sets, set_pairs
-from rlfactory.utils.console import number
 from rlfactory.utils.data_files import FileError, read_json
 from rlfactory.utils.images import from_pil, picture, save_animation, to_pil
 from rlfactory.utils.text import table_lines
@@ -69,7 +67,9 @@ class Gallery(ABC):
     def write_strip(self, prompts: Sequence[str]) -> None:
         """Write the strip of all that was kept, if anything was."""
 
-    def _write_table(self, name: str, title: str, drawn: GeneratedSamples, scores: Scores) -> None:
+    def _write_table(
+        self, name: str, title: str, drawn: GeneratedSamples, scores: Scores
+    ) -> SampleTable:
         """Write the samples and all of their scores as JSON, for loggers and programs.
 
         It refers to the images that `record_preview` has kept of the same evaluation.
@@ -85,6 +85,7 @@ class Gallery(ABC):
         kept = [file for file in files if file.is_file()]
         table = sample_table(title, scores.prompts[: self.count], texts, columns, kept)
         table.save(self.folder / f"{name}.json")
+        return table
 
 
 class ImageGallery(Gallery):
@@ -185,18 +186,8 @@ class TextGallery(Gallery):
         """Write the table, with each response's score and KL divergence from the reference."""
         assert drawn.texts is not None
         path = self.folder / f"{name}.md"
-        columns = {self.main: scores.values[self.main].tolist()}
-        if drawn.kl is not None:
-            columns["KL"] = drawn.kl.tolist()
-        numbers = zip(*columns.values(), strict=True)
-        rows = zip(numbers, scores.prompts, drawn.texts, strict=True)
-        cells = [
-            [*map(number, values), *map(_one_line, texts)]
-            for values, *texts in islice(rows, self.count)
-        ]
-        sides, heads = "r" * len(columns) + "ll", [*columns, "prompt", "response"]
-        write_text(path, "\n".join([f"# {title}", "", *table_lines(sides, heads, cells)]) + "\n")
-        self._write_table(name, title, drawn, scores)
+        table = self._write_table(name, title, drawn, scores)
+        write_text(path, f"{table.markdown()}\n")
         return path
 
     def record_preview(self, iteration: int, drawn: GeneratedSamples) -> None:

@@ -107,7 +107,8 @@ def _training(metrics: Metrics, name: str, metric: str, title: str, phase: str =
     x, y = (axis.tolist() for axis in metrics[name])
     if phase:
         return [Curve(phase, metric, x, y, y, y, title, joined=True)]
-    longest = max(len(x) for key, (x, _) in metrics.items() if not key.startswith("eval/"))
+    iterations = (x for key, (x, _) in metrics.items() if re.match(r"(?!eval)\w+/", key))
+    longest = max(map(len, iterations))
     width = smoothing(longest)  # one of all panels, so that the legend has one line
     mean = low = high = moving_average(y, width)
     stem = name.removesuffix("mean")

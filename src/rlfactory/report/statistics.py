@@ -159,12 +159,6 @@ def improvement_interval(
     )
 
 
-def paired_difference(first: ArrayLike, second: ArrayLike) -> tuple[float, Interval]:
-    """The mean of `first - second`, `[N]` each in one order of seeds, and its t interval."""
-    difference = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
-    return float(difference.mean()), mean_interval(difference)
-
-
 def _pairs(before: ArrayLike, after: ArrayLike) -> tuple[Array, ...]:
     first, second = (np.asarray(x, dtype=np.float64) for x in (before, after))
     if first.shape != second.shape or first.ndim != 1:

@@ -13,7 +13,7 @@ from rlfactory.sweep.table import Column
 def sections(report: Report) -> list[Section]:
     """The tables below the main one."""
     tables = {
-        **category_tables(report),
+        **report.by_category,
         "Interquartile means": spread_table(report),
         "Against the first row": comparison_table(report),
         "What differs": difference_table(report),
@@ -73,19 +73,6 @@ def best_row(column: Column, rows: Sequence[ReportRow]) -> str | None:
         return None
     pick = max if column.better == "higher" else min
     return pick(known, key=lambda name: known[name])
-
-
-def category_tables(report: Report) -> dict[str, TextTable]:
-    """The table of each score by category of prompts, by its title."""
-    tables = {}
-    for score in report.by_category:
-        lines = [
-            [row, *(ours(cells[name], score.column) for name in [*score.categories, ""])]
-            for row, cells in score.rows.items()
-        ]
-        heads = ["row", *score.categories, "all"]
-        tables[f"{score.column.label} by category of prompts"] = TextTable(heads, lines)
-    return tables
 
 
 def spread_table(report: Report) -> TextTable | None:

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from textwrap import fill
 
 from rich.console import Console, JustifyMethod
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 
 from rlfactory.utils.console import printable
@@ -110,11 +110,11 @@ class Terminal:
         self.console.print()
         if title:
             self.heading(title)
-        width, between = self.console.width, 2 * _PAD * (len(table.heads) - 1)
-        if sum(_least_widths(table)) + between > width:
-            table = replace(table, heads=_wrapped_heads(table))
-            self.console.width = max(width, sum(_least_widths(table)) + between)
-        self.console.print(rich_table(table))
+        shown, width = rich_table(table), self.console.width
+        unlimited = self.console.options.update(max_width=10**6)
+        least = Measurement.get(self.console, unlimited, shown).minimum + 2 * _PAD
+        self.console.width = max(width, least)
+        self.console.print(shown)
         self.console.width = width
 
     def notes(self, notes: Sequence[str]) -> None:
@@ -124,35 +124,16 @@ class Terminal:
             self.console.print(printable(note), style="dim", markup=False, soft_wrap=True)
 
 
-def _least_widths(table: TextTable) -> list[int]:
-    """The widths of the columns: all of a number and its head, some of a text, which may wrap."""
-    longest = [
-        max(len(part) for text in column for part in text.split("\n"))
-        for column in zip(table.heads, *table.lines, strict=True)
-    ]
-    return [
-        min(_NARROWEST, size) if side == "l" else size
-        for size, side in zip(longest, table.sides, strict=True)
-    ]
-
-
-def _wrapped_heads(table: TextTable) -> list[str]:
-    """The heads of numbers in lines as wide as these."""
-    heads = []
-    for number, (head, side) in enumerate(zip(table.heads, table.sides, strict=True)):
-        widest = max((len(line[number]) for line in table.lines), default=1)
-        is_left = side == "l"
-        heads.append(head if is_left else fill(head, max(widest, 1), break_long_words=False))
-    return heads
-
-
 def rich_table(table: TextTable) -> Table:
     """The table as rich prints it: left-aligned cells may wrap, numbers are never cut."""
     shown = replace(table, lines=[[escape(printable(c)) for c in line] for line in table.lines])
     printed = Table(box=None, pad_edge=False, padding=(0, _PAD), header_style="bold")
-    for head, side, width in zip(table.heads, table.sides, _least_widths(table), strict=True):
+    columns = zip(table.heads, *table.lines, strict=True)
+    for side, (head, *cells) in zip(table.sides, columns, strict=True):
+        widest = max(map(len, [*head.split(), *cells]))
+        least = min(_NARROWEST, widest) if side == "l" else widest
         justify: JustifyMethod = "left" if side == "l" else "right"
-        printed.add_column(escape(head), justify=justify, min_width=width, overflow="fold")
+        printed.add_column(escape(head), justify=justify, min_width=least, overflow="fold")
     for line in shown.marked("[bold]", end="[/bold]"):
         printed.add_row(*line)
     return printed
