@@ -14,8 +14,8 @@ from rlfactory.report.build_report import (
     cell,
     comparisons,
 )
-from rlfactory.report.group import Group, Member, groups_of_table, read_member
-from rlfactory.report.read import RunRecord
+from rlfactory.report.group import Group, groups_of_table
+from rlfactory.report.read import RunRecord, read_run
 from rlfactory.report.report import Report
 from rlfactory.report.statistics import interquartile_mean, mean_interval
 from rlfactory.sweep.table import Column, Job, Row, Table
@@ -23,9 +23,8 @@ from rlfactory.sweep.table import Column, Job, Row, Table
 COLUMN = Column("a", "A", "eval/a")
 
 
-def member(name: str, state: str, fault: str = "") -> Member:
-    run = None if fault else RunRecord(Path(name), state, {})
-    return Member(Path(name), run, state, fault)
+def member(name: str, state: str, fault: str = "") -> RunRecord:
+    return RunRecord(Path(name), state, {}, fault=fault)
 
 
 def test_a_report_of_what_is_done_says_what_an_interval_is() -> None:
@@ -56,10 +55,7 @@ def test_a_number_that_a_done_run_lacks_is_told() -> None:
 
 
 def test_runs_of_one_seed_are_no_independent_runs() -> None:
-    members = [
-        Member(Path(n), RunRecord(Path(n), "done", {"seed": s}), "done")
-        for n, s in ("a0", "b0", "c1")
-    ]
+    members = [RunRecord(Path(n), "done", {"seed": s}) for n, s in ("a0", "b0", "c1")]
     groups = [Group("row", members), Group("base", members, untrained=True)]
     notes = caveats(groups, [], [{}, {}])
     assert notes[1:] == ["row: 2 runs have seed 0: intervals are too narrow."]
@@ -217,8 +213,7 @@ RUNS = [
 
 
 def category_group(name: str = "NFT", *, untrained: bool = False) -> Group:
-    members = [Member(r.path, r, "done") for r in RUNS]
-    return Group(name, members, untrained=untrained)
+    return Group(name, RUNS, untrained=untrained)
 
 
 def tables(*groups: Group) -> dict[str, list[list[str]]]:
@@ -266,7 +261,7 @@ def test_without_categories_there_is_no_table(columns: list[Column]) -> None:
 
 
 def run_group(path: Path) -> Group:
-    return Group("row", [read_member(path)])
+    return Group("row", [read_run(path)])
 
 
 def test_a_row_shows_its_strip_and_its_last_samples(tmp_path: Path, make_run: Make) -> None:

@@ -17,7 +17,8 @@ from rlfactory.report.claims import (
 )
 from rlfactory.report.command import write
 from rlfactory.report.discover import report_of_sweep
-from rlfactory.report.group import Group, Member
+from rlfactory.report.group import Group
+from rlfactory.report.read import RunRecord
 from rlfactory.report.report import ClaimResult, Report
 from rlfactory.sweep.table import Claim, Column, Job, Row, Table
 
@@ -150,7 +151,7 @@ def test_the_stand_in_of_another_column_decides_where_a_claim_names_it() -> None
 
 def test_a_score_of_which_nothing_is_better_decides_no_claim_of_quality() -> None:
     column = Column("shapes", "Shapes", "eval/shapes", better="neither")
-    rows = [Group(name, [Member(Path(), None, "failed")]) for name in ("NFT", "GRPO")]
+    rows = [Group(name, [RunRecord(Path(), "failed", {})]) for name in ("NFT", "GRPO")]
     (found,) = claim_results([WINS], [column], rows, "tiny")
     assert found.reason == "nothing says whether more or less of Shapes is better"
     (found,) = claim_results([SAME], [column], rows, "tiny")

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from rlfactory.report.curves import MOST_POINTS, averaged, curves, thinned
-from rlfactory.report.group import Group, Member
+from rlfactory.report.group import Group
 from rlfactory.report.read import RunRecord, Series
 from rlfactory.report.statistics import bootstrap_interval, mean_interval
 from rlfactory.run.scores import Scores
@@ -39,8 +39,7 @@ def series(x: list[int], y: list[float]) -> Series:
 
 
 def group(*runs: RunRecord, **more: object) -> Group:
-    members = [Member(r.path, r, "done") for r in runs]
-    return Group("row", members, **more)  # type: ignore[arg-type]
+    return Group("row", [*runs], **more)  # type: ignore[arg-type]
 
 
 def test_a_curve_is_a_mean_with_its_interval_where_all_runs_were_measured() -> None:
@@ -99,7 +98,7 @@ def test_what_was_not_trained_has_no_curve() -> None:
 
 
 def test_columns_that_read_one_metric_share_a_panel(tmp_path: Path) -> None:
-    group = Group("row", [Member(tmp_path, replace(RUN, path=tmp_path), "done")])
+    group = Group("row", [replace(RUN, path=tmp_path)])
     last = Column("last", "last", "last/reward/a/mean")
     window = Column("end", "end", "last/reward/a/mean", window=16)
     other = Column("a", "A", "eval/a")

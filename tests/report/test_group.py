@@ -1,7 +1,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from rlfactory.report.group import groups_of_runs, groups_of_table, read_member, telling
+from rlfactory.report.group import groups_of_runs, groups_of_table, telling
+from rlfactory.report.read import read_run
 from rlfactory.sweep.table import Job, Row, Table
 
 Make = Callable[..., Path]
@@ -10,7 +11,7 @@ Make = Callable[..., Path]
 def test_runs_that_differ_in_their_seed_alone_are_a_row(tmp_path: Path, make_run: Make) -> None:
     for name, seed, lr in (("a", 0, 0.1), ("b", 1, 0.1), ("c", 0, 0.2)):
         make_run(tmp_path / name, seed=seed, config={"optimizer": {"lr": lr}})
-    members = [read_member(tmp_path / name) for name in "abc"]
+    members = [read_run(tmp_path / name) for name in "abc"]
     groups = groups_of_runs(members)
     assert [group.name for group in groups] == ["optimizer.lr=0.1", "optimizer.lr=0.2"]
     assert [[m.path.name for m in group.members] for group in groups] == [["a", "b"], ["c"]]
@@ -19,7 +20,7 @@ def test_runs_that_differ_in_their_seed_alone_are_a_row(tmp_path: Path, make_run
 def test_rows_are_called_by_their_choices(tmp_path: Path, make_run: Make) -> None:
     for name in ("nft", "grpo"):
         make_run(tmp_path / name, choices={"algo": name})
-    groups = groups_of_runs(read_member(tmp_path / n) for n in ("nft", "grpo"))
+    groups = groups_of_runs(read_run(tmp_path / n) for n in ("nft", "grpo"))
     assert [group.name for group in groups] == ["algo=nft", "algo=grpo"]
 
 
@@ -30,12 +31,12 @@ def test_rows_are_called_by_what_was_typed_and_not_by_what_follows(
         beta = {"algo": {"beta": 0.1}} if name == "nft" else {}
         run = make_run(tmp_path / name, choices={"algo": name}, iterations=iterations, config=beta)
         (run / "command.txt").write_text(f"rlfactory algo={name} {words}\n")
-    groups = groups_of_runs(read_member(tmp_path / n) for n in ("nft", "grpo"))
+    groups = groups_of_runs(read_run(tmp_path / n) for n in ("nft", "grpo"))
     assert [group.name for group in groups] == ["algo=nft, algo.beta=0.1", "algo=grpo"]
 
 
 def test_a_lone_row_is_called_by_its_choices(tmp_path: Path, make_run: Make) -> None:
-    (group,) = groups_of_runs([read_member(make_run(tmp_path / "a"))])
+    (group,) = groups_of_runs([read_run(make_run(tmp_path / "a"))])
     assert group.name == "tiny_sd3, nft, shapes"
 
 
@@ -43,7 +44,7 @@ def test_a_damaged_run_is_a_row_by_its_folders_name(tmp_path: Path, make_run: Ma
     make_run(tmp_path / "a")
     broken = make_run(tmp_path / "b")
     (broken / "config.yaml").unlink()
-    groups = groups_of_runs([read_member(tmp_path / n) for n in ("a", "b")])
+    groups = groups_of_runs([read_run(tmp_path / n) for n in ("a", "b")])
     assert [(group.name, group.status) for group in groups][1] == ("b", "1 damaged")
     assert groups[1].runs == []
 

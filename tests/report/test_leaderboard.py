@@ -8,7 +8,7 @@ import pytest
 
 from rlfactory.report.command import FORMATS, write
 from rlfactory.report.discover import report_of_sweep
-from rlfactory.report.group import Group, Member
+from rlfactory.report.group import Group
 from rlfactory.report.leaderboard import (
     draw_leaderboard,
     efficiency,
@@ -27,14 +27,13 @@ from rlfactory.report.statistics import interquartile_mean
 from rlfactory.sweep.table import Column, Job, Row, Table, TableInfo, Task
 
 
-def run(seed: int, first: float, last: float) -> Member:
+def run(seed: int, first: float, last: float) -> RunRecord:
     series = {
         "eval/kb/mean": (np.array([0.0, 4.0]), np.array([first, last])),
         "reward/kb/mean": (np.array([1.0, 2.0, 4.0]), np.array([0.1, 0.2, 0.4])),
         "nfe/total": (np.array([1.0, 2.0, 4.0]), np.array([10.0, 20.0, 40.0])),
     }
-    record = RunRecord(Path("run"), "done", {"seed": seed}, series)
-    return Member(Path("run"), record, "done")
+    return RunRecord(Path("run"), "done", {"seed": seed}, series)
 
 
 def entry(method: str, task: str, seed: int, gain: float) -> Entry:

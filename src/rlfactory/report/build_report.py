@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from rlfactory.report.curves import curves
-from rlfactory.report.group import Group, Member, distinct, following, union
+from rlfactory.report.group import Group, distinct, following, union
 from rlfactory.report.labels import better_sentence
 from rlfactory.report.measure import before, measured, resolved
-from rlfactory.report.read import ABSENT, DAMAGED, RunRecord
+from rlfactory.report.read import DAMAGED, RunRecord
 from rlfactory.report.report import (
     Cell,
     Comparison,
@@ -45,8 +45,8 @@ def caveats(
     values: Sequence[Mapping[str, Sequence[object]]],
 ) -> list[str]:
     """Sentences about a report's rows; `values` has the numbers of each row by column."""
-    members = [member for group in groups for member in group.members]
-    damaged = {member.path: member.fault for member in members if member.state == DAMAGED}
+    members = [run for group in groups for run in group.members]
+    damaged = {run.path: run.fault for run in members if run.status == DAMAGED}
     return [
         INTERVAL + better_sentence({column.label: column.better for column in columns}),
         *(f"Left out because it is damaged: {path} ({why})." for path, why in damaged.items()),
@@ -60,8 +60,8 @@ def caveats(
     ]
 
 
-def _unfinished(members: Sequence[Member]) -> Iterator[str]:
-    states = {m.path.name: m.state for m in members if m.state not in ("done", DAMAGED, ABSENT)}
+def _unfinished(members: Sequence[RunRecord]) -> Iterator[str]:
+    states = {m.path.name: m.status for m in members if m.is_read and m.status != "done"}
     if states:
         named = [f"{name} ({state})" for name, state in states.items()]
         more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
@@ -75,7 +75,7 @@ def _of_row(
 
     Where no run of a row has measured one, the row's reward simply measures something else.
     """
-    count = len(group.counted)
+    count = len(group.runs)
     short = [
         f"{column.label} {len(values[column.name])} of {count}"
         for column in columns
@@ -114,8 +114,9 @@ def build_report(
     ]
     first_runs = {g.name: g.runs[0] for g in groups if g.runs and not g.untrained}
     # a row's runs in any state; none for a row that was not trained
-    members = [[] if group.untrained else group.members for group in groups]
-    readable = [[m.run for m in own if m.run is not None] for own in members]
+    readable = [
+        [] if group.untrained else [run for run in group.members if run.is_read] for group in groups
+    ]
     configs = [[run.config for run in own] for own in readable]
     typed = [union([run.typed for run in own]) for own in readable]
     differences = distinct(configs, typed)
@@ -140,12 +141,12 @@ def build_report(
 
 def _numbers(group: Group, column: Column) -> list[tuple[int, float]]:
     """The seed and the scaled number of each run of a row that has one."""
-    found = [(m.stages[-1].seed, measured(m.stages, column)) for m in group.counted]
+    found = [(run.seed, measured(run.stages, column)) for run in group.runs]
     return [(seed, column.scale * value) for seed, value in found if value is not None]
 
 
 def _row(group: Group, columns: Sequence[Column], values: Values) -> ReportRow:
-    trained = [] if group.untrained else [member.stages for member in group.counted]
+    trained = [] if group.untrained else [run.stages for run in group.runs]
     passes = [[run.last("nfe/total") for run in stages] for stages in trained]
     nfe = [sum(filter(None, counts)) for counts in passes if None not in counts]
     steps = max((sum(run.iterations for run in stages) for stages in trained), default=0)

@@ -162,11 +162,11 @@ def seed_scores(group: Group, column: Column) -> dict[int, SeedScores]:
     """A row's scores in a column by seed, scaled: one a prompt where an evaluation has them."""
     own = before(column) if group.untrained else column
     scores = {}
-    for member in group.counted:
-        if (number := measured(member.stages, own)) is not None:
-            run = member.stages[0 if own.measure.startswith("before/") else -1]
-            found = _of_evaluation(run, own) or SeedScores((), np.array([number]))
-            scores[member.stages[-1].seed] = replace(found, values=column.scale * found.values)
+    for run in group.runs:
+        if (number := measured(run.stages, own)) is not None:
+            stage = run.stages[0 if own.measure.startswith("before/") else -1]
+            found = _of_evaluation(stage, own) or SeedScores((), np.array([number]))
+            scores[run.seed] = replace(found, values=column.scale * found.values)
     return scores
 
 

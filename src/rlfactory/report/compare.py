@@ -11,7 +11,7 @@ from rlfactory.report.discover import is_run
 from rlfactory.report.group import QUIET, distinct, shown, telling
 from rlfactory.report.image_grid import sheet
 from rlfactory.report.labels import evaluation_label
-from rlfactory.report.read import Damaged, RunRecord, read_run
+from rlfactory.report.read import DAMAGED, RunRecord, read_run
 from rlfactory.report.sample_pairs import Sample, evaluated, readable_rows, samples_at
 from rlfactory.report.statistics import paired_change
 from rlfactory.report.summary import interval_text
@@ -135,10 +135,9 @@ def notes(pair: Pair) -> Iterator[str]:
 
 
 def _read(path: Path) -> RunRecord:
-    try:
-        return read_run(path)
-    except Damaged as error:
-        raise PlanError([Problem(str(path), f"is damaged: {error}")]) from error
+    if (run := read_run(path)).status == DAMAGED:
+        raise PlanError([Problem(str(path), f"is damaged: {run.fault}")])
+    return run
 
 
 def _side(letter: str, name: str, differs: str, run: RunRecord) -> Side:

@@ -16,7 +16,7 @@ import numpy as np
 
 from rlfactory.report.curves import mean_curve
 from rlfactory.report.draw import by_metric, draw_panel, row_legend, row_style, short
-from rlfactory.report.group import Group, Member
+from rlfactory.report.group import Group
 from rlfactory.report.measure import before, measured, resolved
 from rlfactory.report.plot import panel_axes, panel_rows, saved_figure
 from rlfactory.report.read import RunRecord
@@ -74,17 +74,16 @@ def entries_of(table: Table, groups: Sequence[Group]) -> list[Entry]:
         for row in table.rows
         if row.task and row.name in by_name
         for task in [table.tasks[row.task]]
-        for member in by_name[row.name].counted
-        if (entry := _entry(row, columns[task.score], task.target, member))
+        for run in by_name[row.name].runs
+        if (entry := _entry(row, columns[task.score], task.target, run))
     ]
 
 
-def _entry(row: Row, column: Column, target: float, member: Member) -> Entry | None:
+def _entry(row: Row, column: Column, target: float, run: RunRecord) -> Entry | None:
     """A run's gain; None where it was not measured, or began at the target."""
-    run = member.stages[-1]
     own = resolved(column, [run])
-    first = measured(member.stages, before(own))
-    last = measured(member.stages, own)
+    first = measured(run.stages, before(own))
+    last = measured(run.stages, own)
     if first is None or last is None or target == first * column.scale:
         return None
     first, last = column.scale * first, column.scale * last

@@ -31,19 +31,17 @@ LARGEST_COMMAND = 2**20
 """Bytes."""
 
 
-class Damaged(ValueError):
-    """A run folder that a report can't use; the message says why."""
-
-
 @dataclass(frozen=True)
 class RunRecord:
     """A run as a report sees it.
 
     Attributes:
-        status: the word in STATUS.
+        status: the word in STATUS, or `ABSENT` or `DAMAGED`; of these two the rest is empty.
         series: all metrics by name.
         iterations: how many it has finished.
         typed: the keys that were typed for it; None where that is unknown.
+        fault: why it is damaged.
+        earlier: the runs of its earlier stages, the first one first.
         better: whether higher or lower is better, by score name, as far as the rewards say it.
     """
 
@@ -54,6 +52,18 @@ class RunRecord:
     iterations: int = 0
     better: Mapping[str, str] = field(default_factory=dict)
     typed: frozenset[str] | None = None
+    fault: str = ""
+    earlier: tuple["RunRecord", ...] = ()
+
+    @property
+    def stages(self) -> list["RunRecord"]:
+        """The runs of all of its stages, itself last."""
+        return [*self.earlier, self]
+
+    @property
+    def is_read(self) -> bool:
+        """Whether there was a run that could be read."""
+        return self.status not in (ABSENT, DAMAGED)
 
     @property
     def seed(self) -> int:
@@ -77,19 +87,18 @@ def read_run(path: Path) -> RunRecord:
     """Read a run with its metrics.
 
     A last line without its end is ignored: a run that trains has one at times.
-
-    Raises:
-        Damaged: a file is missing, unreadable or half-written.
     """
     folder = RunFolder(path)
+    if not path.is_dir():
+        return RunRecord(path, ABSENT, {})
     try:
         status = folder.read_status() if folder.status.exists() else "no STATUS"
         config = _config(folder.config)
         records = read(folder.metrics) if folder.metrics.exists() else []
+        if status == "done" and not records:
+            raise RunFolderError("it is done, but has no metrics.jsonl")
     except (FileError, RunFolderError) as error:
-        raise Damaged(str(error)) from error
-    if status == "done" and not records:
-        raise Damaged("it is done, but has no metrics.jsonl")
+        return RunRecord(path, DAMAGED, {}, fault=str(error))
     reached = max((int(record["iteration"] or 0) for record in records), default=0)
     better, typed = _directions(folder), typed_keys(folder)
     return RunRecord(path, status, config, series_of(records), reached, better, typed)
@@ -132,11 +141,11 @@ def _config(path: Path) -> Mapping[str, Any]:
     try:
         config = read_frozen(path)
     except FileNotFoundError:
-        raise Damaged("config.yaml is missing") from None
+        raise RunFolderError("config.yaml is missing") from None
     kinds = {"iterations": int, "seed": int}
     wrong = (mismatch(config[key], kind, key) for key, kind in kinds.items() if key in config)
     if problem := next(filter(None, wrong), ""):
-        raise Damaged(f"config.yaml: {problem}")
+        raise RunFolderError(f"config.yaml: {problem}")
     return config
 
 
