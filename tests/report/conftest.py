@@ -14,13 +14,13 @@ from PIL import Image
 
 from rlfactory.report.report import (
     Cell,
-    Comparison,
     Curve,
     Report,
     ReportRow,
     SampleImage,
 )
 from rlfactory.report.sample_pairs import Sample, SamplePair
+from rlfactory.report.text_table import TextTable, titled
 from rlfactory.run.samples import sample_table
 from rlfactory.run.scores import Scores
 from rlfactory.sweep.table import Column, Job, Row, Table, TableInfo
@@ -238,12 +238,17 @@ def report(tmp_path: Path) -> Report:
                 )
             ]
         },
-        differences={
-            "algo.clip": ["0.2", "0.2", "1e-4"],
-            "regularizer.beta": ["0", "0.04", HOSTILE],
-        },
         notes=["run s2 is left out: half a line at the end of its metrics"],
-        comparisons=[Comparison(*NAMES[:2], "geneval", 0.1, 0.04, 0.16, 3, 0.98, 0.9, 1.0)],
+        tables=titled(
+            {
+                "Against the first row": TextTable(
+                    ["row", "against", "difference"],
+                    [[*NAMES[:2], "+0.10"], [NAMES[2], NAMES[0], "–"]],
+                    frozenset({"against"}),
+                    strong=frozenset({(0, 2)}),
+                )
+            }
+        ),
     )
 
 

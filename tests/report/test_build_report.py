@@ -1,6 +1,7 @@
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from rlfactory.report.build_report import (
     category_tables,
     caveats,
     cell,
-    comparisons,
+    comparison_table,
 )
 from rlfactory.report.group import Group, groups_of_table
 from rlfactory.report.read import RunRecord, read_run
@@ -80,8 +81,9 @@ def test_a_sweep_becomes_its_table(tmp_path: Path, filled_sweep: Make) -> None:
     assert (nft.status, flux.status) == ("2 done", "published")
     assert flux.cells["shapes"].n == 0
     assert flux.cells["shapes"].paper == 0.5
-    assert report.differences == {"algo": ["nft", "grpo", "–"]}
-    assert [(c.row, c.other) for c in report.comparisons] == [("GRPO", "NFT")]
+    tables = {section.title: section.table for section in report.tables}
+    assert tables["What differs"].lines == [["NFT", "nft"], ["GRPO", "grpo"], ["FLUX.1", "–"]]
+    assert [line[:2] for line in tables["Against the first row"].lines] == [["GRPO", "NFT"]]
     assert {c.row for c in report.curves} == {"NFT", "GRPO"}
 
 
@@ -129,18 +131,44 @@ def test_a_cell_has_its_intervals_as_far_as_its_runs_allow() -> None:
     assert isinstance(four.iqm, float)
 
 
+def compared(columns: list[Column], rows: dict[str, Any]) -> list[list[str]]:
+    table = comparison_table(columns, rows)
+    assert table is not None
+    return table.lines
+
+
+@pytest.mark.parametrize(
+    ("better", "values", "gains"),
+    [
+        ("higher", [0.1, 0.2, 0.15], True),
+        ("lower", [-0.1, -0.2, -0.15], True),
+        ("higher", [-0.1, -0.2, -0.15], False),
+        ("higher", [-0.1, 0.2, 0.0], False),
+        ("higher", [0.1, 0.1], False),
+    ],
+)
+def test_a_difference_stands_out_where_the_row_gained(
+    better: Any, values: list[float], gains: bool
+) -> None:
+    rows = {
+        "base": {"a": [(seed, 0.0) for seed in range(len(values))]},
+        "ours": {"a": [*enumerate(values)]},
+    }
+    table = comparison_table([Column("a", "A", "eval/a", better)], rows)
+    assert table is not None
+    assert table.strong == ({(0, 4)} if gains else set())
+
+
 def test_a_row_is_held_against_the_first_that_was_run_by_seed() -> None:
     rows = {
         "paper only": {"up": []},
         "base": {"up": [(0, 1.0), (1, 5.0), (2, 9.0)]},
         "ours": {"up": [(2, 10.0), (1, 6.0), (7, 99.0)]},
     }
-    (found,) = comparisons([UP], rows)
-    assert (found.row, found.other, found.column, found.n) == ("ours", "base", "up", 2)
-    assert found.difference == 1.0
-    assert (found.low, found.high) == (1.0, 1.0)
-    assert found.probability == pytest.approx((3 + 3 + 2) / 9)
-    assert found.probability_low is not None
+    (line,) = compared([UP], rows)
+    ours = ["2", "+1.000", "+1.000 … +1.000"]
+    assert line[:-1] == ["ours", "base", "Up", *ours, f"{(3 + 3 + 2) / 9:.2f}"]
+    assert "…" in line[-1]
 
 
 def test_lower_is_better_where_the_column_says_so() -> None:
@@ -149,19 +177,19 @@ def test_lower_is_better_where_the_column_says_so() -> None:
         "base": {"down": [(i, 1.0) for i in seeds]},
         "ours": {"down": [(i, 0.5) for i in seeds]},
     }
-    (found,) = comparisons([DOWN], rows)
-    assert found.probability == 1.0
+    (line,) = compared([DOWN], rows)
+    assert line[6] == "1.00"
 
 
 def test_two_runs_have_no_probability_of_improvement() -> None:
     rows = {"base": {"up": [(0, 1.0), (1, 2.0)]}, "ours": {"up": [(0, 3.0), (1, 4.0)]}}
-    (found,) = comparisons([UP], rows)
-    assert (found.n, found.difference, found.probability) == (2, 2.0, None)
+    (line,) = compared([UP], rows)
+    assert line[3:] == ["2", "+2.000", "+2.000 … +2.000", "–", "–"]
 
 
 def test_one_pair_is_no_comparison() -> None:
     rows = {"base": {"up": [(0, 1.0), (1, 2.0)]}, "ours": {"up": [(0, 3.0), (5, 4.0)]}}
-    assert comparisons([UP], rows) == []
+    assert comparison_table([UP], rows) is None
 
 
 def test_several_columns_are_also_judged_together() -> None:
@@ -169,13 +197,14 @@ def test_several_columns_are_also_judged_together() -> None:
         name: {column: [(seed, value) for seed in range(3)] for column in ("up", "down", "n")}
         for name, value in (("base", 1.0), ("ours", 2.0))
     }
-    found = comparisons([UP, DOWN, SAYS_NOTHING], rows)
-    assert [(c.column, c.probability) for c in found] == [("up", 1.0), ("down", 0.0), ("", 0.5)]
+    found = compared([UP, DOWN, SAYS_NOTHING], rows)
+    chances = [["Up", "1.00"], ["Down", "0.00"], ["all together", "0.50"]]
+    assert [[line[2], line[6]] for line in found] == chances
 
 
 def test_rows_without_numbers_are_held_against_nothing() -> None:
-    assert comparisons([UP], {"a": {"up": []}, "b": {"up": []}}) == []
-    assert comparisons([UP], {"a": {"up": [(0, 1.0)]}, "b": {"up": []}}) == []
+    assert comparison_table([UP], {"a": {"up": []}, "b": {"up": []}}) is None
+    assert comparison_table([UP], {"a": {"up": [(0, 1.0)]}, "b": {"up": []}}) is None
 
 
 CATEGORY_COLUMNS = [

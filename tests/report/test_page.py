@@ -83,7 +83,7 @@ def test_marks_of_the_template_in_a_report_are_only_text(report):
 
 
 def test_a_report_of_nothing_is_still_a_page(report):
-    nothing = replace(report, **EMPTY, differences={}, notes=[], comparisons=[])
+    nothing = replace(report, **EMPTY, notes=[], tables=[])
     html = page(nothing)
     assert "<section" not in html
     assert "<h1>" in html
@@ -129,12 +129,10 @@ def test_what_is_best_stands_out(report):
     assert '<td class="clear">0.80 ± 0.03</td>' in section(replace(report, rows=rows), "results")
 
 
-def test_a_difference_whose_interval_leaves_out_zero_stands_out(report):
-    unclear = [replace(report.comparisons[0], low=-0.1)]
-    assert '<td class="clear">+0.10</td>' in section(report, "against-the-first-row")
-    assert 'class="clear"' not in section(
-        replace(report, comparisons=unclear), "against-the-first-row"
-    )
+def test_what_stands_out_in_a_further_table_does_so_on_the_page(report):
+    table = section(report, "against-the-first-row")
+    assert table.count('<td class="clear">+0.10</td>') == table.count('class="clear"') == 1
+    assert '<td class="words">Flow-GRPO, all steps</td>' in table
 
 
 def test_rows_of_curves_carry_their_colour(report):
@@ -145,7 +143,7 @@ def test_rows_of_curves_carry_their_colour(report):
 def test_colours_come_round_with_another_chip(report):
     rows = [replace(report.rows[0], name=f"row {i}") for i in range(12)]
     curves = [replace(report.curves[0], row=row.name) for row in rows]
-    table = section(replace(report, rows=rows, curves=curves, differences={}), "results")
+    table = section(replace(report, rows=rows, curves=curves), "results")
     assert table.count('class="chip again" style="--c: var(--c1)"') == 1
     assert table.count("var(--c1)") == 2
 

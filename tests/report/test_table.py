@@ -2,12 +2,10 @@ from dataclasses import replace
 
 import pytest
 
-from rlfactory.report.report import Cell, Comparison, Report, ReportRow
+from rlfactory.report.report import Cell, Report, ReportRow
 from rlfactory.report.table import (
     best_row,
-    comparison_table,
     difference_table,
-    is_gain,
     main_table,
     ours,
     spread_table,
@@ -32,13 +30,7 @@ REPORT = Report(
     curves=[],
     images=[],
     texts={},
-    differences={"x": ["1", "2"]},
     notes=[],
-    comparisons=[
-        Comparison("two", "one", "a", -0.5, -1.0, 0.25, 3, 0.25, 0.1, 0.4),
-        Comparison("two", "one", "b", None, None, None, 1, 0.5, None, None),
-        Comparison("two", "one", "", None, None, None, 0, 0.375, 0.2, 0.5),
-    ],
 )
 
 
@@ -71,30 +63,20 @@ def test_one_run_has_no_interval() -> None:
 
 
 def test_interquartile_means_are_told_where_there_are_intervals() -> None:
-    words = spread_table(REPORT)
+    words = spread_table(REPORT.rows, REPORT.columns)
     assert words is not None
     assert words.lines[0] == ["one", "A", "3", "0.95", "0.93 … 0.96"]
-    assert spread_table(replace(REPORT, rows=[row("one", NOTHING, NOTHING)])) is None
-
-
-def test_comparisons_are_told_where_they_say_something() -> None:
-    words = comparison_table(REPORT)
-    assert words is not None
-    assert words.lines == [
-        ["two", "one", "A", "3", "-0.50", "-1.00 … +0.25", "0.25", "0.10 … 0.40"],
-        ["two", "one", "all together", "–", "–", "–", "0.38", "0.20 … 0.50"],
-    ]
-    assert comparison_table(replace(REPORT, comparisons=[])) is None
+    assert spread_table([row("one", NOTHING, NOTHING)], REPORT.columns) is None
 
 
 def test_few_keys_go_across_and_many_go_down() -> None:
-    few = difference_table(REPORT)
-    many = difference_table(replace(REPORT, differences={key: ["1", "2"] for key in "xyz"}))
+    few = difference_table(["one", "two"], {"x": ["1", "2"]})
+    many = difference_table(["one", "two"], {key: ["1", "2"] for key in "xyz"})
     assert few is not None
     assert many is not None
     assert (few.heads, few.lines) == (["row", "x"], [["one", "1"], ["two", "2"]])
     assert (many.heads, many.lines[0]) == (["key", "one", "two"], ["x", "1", "2"])
-    assert difference_table(replace(REPORT, differences={})) is None
+    assert difference_table(["one"], {}) is None
 
 
 @pytest.mark.parametrize(
@@ -135,22 +117,3 @@ def test_below_three_runs_a_row_there_is_no_winner(report: Report) -> None:
     assert best_row(geneval, repeated(report, "geneval", 2)) is None
     three = repeated(report, "geneval")
     assert best_row(geneval, [three[0], report.rows[1]]) is None
-
-
-@pytest.mark.parametrize(
-    ("better", "low", "high", "n", "gained"),
-    [
-        ("higher", 0.1, 0.2, 3, True),
-        ("higher", -0.2, -0.1, 3, False),
-        ("lower", -0.2, -0.1, 3, True),
-        ("lower", 0.1, 0.2, 3, False),
-        ("higher", -0.1, 0.2, 3, False),
-        ("higher", 0.1, 0.2, 2, False),
-        ("higher", None, None, 3, False),
-    ],
-)
-def test_a_difference_stands_out_where_the_row_gained(
-    better: str, low: float | None, high: float | None, n: int, gained: bool
-) -> None:
-    column = Column("a", "A", "eval/a", better)
-    assert is_gain(Comparison("r", "o", "a", 0.1, low, high, n, None, None, None), column) == gained

@@ -14,7 +14,6 @@ from rlfactory.report.measure import before, measured, resolved
 from rlfactory.report.read import DAMAGED, RunRecord
 from rlfactory.report.report import (
     Cell,
-    Comparison,
     Report,
     ReportRow,
     SampleImage,
@@ -28,8 +27,8 @@ from rlfactory.report.statistics import (
     mean_interval,
     probability_of_improvement,
 )
-from rlfactory.report.table import ours
-from rlfactory.report.text_table import TextTable
+from rlfactory.report.table import difference_table, ours, spread_table
+from rlfactory.report.text_table import NONE, TextTable, joined, titled
 from rlfactory.run.folder import RunFolder
 from rlfactory.sweep.table import Column, TableInfo
 
@@ -132,10 +131,15 @@ def build_report(
         curves=curves(groups, columns),
         images=[image for row, run in first_runs.items() for image in _images_of(row, run)],
         texts={row: pairs for row, run in first_runs.items() if (pairs := _texts_of(run.path))},
-        differences=differences,
         notes=[*notes, *caveats(groups, columns, values), *sentences],
-        comparisons=comparisons(columns, by_name),
-        by_category=category_tables(groups, columns),
+        tables=titled(
+            {
+                **category_tables(groups, columns),
+                "Interquartile means": spread_table(rows, columns),
+                "Against the first row": comparison_table(columns, by_name),
+                "What differs": difference_table([row.name for row in rows], differences),
+            }
+        ),
     )
 
 
@@ -162,52 +166,62 @@ def _row(group: Group, columns: Sequence[Column], values: Values) -> ReportRow:
     )
 
 
-def comparisons(columns: Sequence[Column], rows: Mapping[str, Values]) -> list[Comparison]:
-    """Compare every row with the first one that has numbers.
+def comparison_table(columns: Sequence[Column], rows: Mapping[str, Values]) -> TextTable | None:
+    """Every row compared with the first one that has numbers; None without any interval.
 
-    A comparison for each column, and where there are several also one over all of them.
+    A line for each column, and where there are several also one for all of them.
     """
     ranked = [column for column in columns if column.better in ("higher", "lower")]
-    first = next((name for name, values in rows.items() if any(values.values())), None)
-    if first is None:
-        return []
-    compared = []
+    first = next((name for name, values in rows.items() if any(values.values())), "")
+    lines: list[list[str]] = []
+    strong = set()
     for name, values in rows.items():
-        shared = [c for c in ranked if values[c.name] and rows[first][c.name]]
-        if name == first or not shared:
-            continue
-        each = [_compare(column, name, values, first, rows[first]) for column in shared]
-        compared += [c for c in each if c.difference is not None or c.probability is not None]
-        chance = _improvement(shared, values, rows[first])
-        if len(shared) > 1 and chance[0] is not None:
-            compared.append(Comparison(name, first, "", None, None, None, 0, *chance))
-    return compared
+        shared = [c for c in ranked if name != first and values[c.name] and rows[first][c.name]]
+        for column in shared:
+            cells, gains = _difference(column, values[column.name], rows[first][column.name])
+            chance = _improvement([column], values, rows[first])
+            if cells[1] != NONE or chance:
+                strong |= {(len(lines), 4)} if gains else set()
+                lines.append([name, first, column.label, *cells, *(chance or [NONE, NONE])])
+        if len(shared) > 1 and (chance := _improvement(shared, values, rows[first])):
+            lines.append([name, first, "all together", NONE, NONE, NONE, *chance])
+    heads = ["row", "against", "column", "pairs", "difference", "95 % interval"]
+    heads += ["probability of improvement", "95 % interval "]
+    left = frozenset({"against", "column"})
+    return TextTable(heads, lines, left, frozenset(strong)) if lines else None
 
 
-def _compare(column: Column, row: str, values: Values, other: str, others: Values) -> Comparison:
-    by_seed, others_by_seed = dict(values[column.name]), dict(others[column.name])
-    seeds = [seed for seed in by_seed if seed in others_by_seed]
-    pairs = [by_seed[seed] for seed in seeds], [others_by_seed[seed] for seed in seeds]
-    differences = np.subtract(*pairs)
-    low, high = mean_interval(differences) or NO_ENDS
-    difference = None if low is None else float(differences.mean())
-    chance = _improvement([column], values, others)
-    return Comparison(row, other, column.name, difference, low, high, len(seeds), *chance)
+def _difference(
+    column: Column, ours: Sequence[tuple[int, float]], theirs: Sequence[tuple[int, float]]
+) -> tuple[list[str], bool]:
+    """How many seeds both have, the mean difference over them and its interval, from two seeds.
+
+    Also whether the interval, of `MIN_RUNS` pairs or more, says that ours are better.
+    """
+    others = dict(theirs)
+    differences = [value - others[seed] for seed, value in ours if seed in others]
+    form = f"+.{column.digits}f"
+    interval = mean_interval(differences)
+    if interval is None:
+        return [str(len(differences)), NONE, NONE], False
+    low, high = interval
+    is_better = low > 0 if column.better == "higher" else high < 0
+    mean = joined([float(np.mean(differences))], form)
+    cells = [str(len(differences)), mean, joined(interval, form)]
+    return cells, is_better and len(differences) >= MIN_RUNS
 
 
-def _improvement(
-    columns: Sequence[Column], values: Values, others: Values
-) -> tuple[float | None, float | None, float | None]:
-    """The probability of improvement with its interval; None below three runs of each."""
+def _improvement(columns: Sequence[Column], values: Values, others: Values) -> list[str]:
+    """The probability of improvement with its interval; empty below three runs of each."""
     signs = [-1.0 if column.better == "lower" else 1.0 for column in columns]
     ours, theirs = (
         [[sign * v for _, v in side[c.name]] for c, sign in zip(columns, signs, strict=True)]
         for side in (values, others)
     )
     if min(map(len, [*ours, *theirs])) < MIN_RUNS:
-        return None, None, None
-    interval = improvement_interval(ours, theirs) or NO_ENDS
-    return float(probability_of_improvement(ours, theirs)), *interval
+        return []
+    chance = float(probability_of_improvement(ours, theirs))
+    return [f"{chance:.2f}", joined(improvement_interval(ours, theirs) or (), ".2f")]
 
 
 NO_CATEGORIES = ("mean", "diversity", "kl")
@@ -236,7 +250,7 @@ def category_tables(groups: Sequence[Group], columns: Sequence[Column]) -> dict[
         names = categories(score, runs) if kind == "eval" and prompt_set not in seen else []
         if names:
             seen.add(prompt_set)
-            lines = []
+            lines: list[list[str]] = []
             for row, group, moment in moments:
                 measures = [f"{moment}/{score}/{name}" for name in names] + [f"{moment}/{score}"]
                 own = [_numbers(group, replace(column, measure=measure)) for measure in measures]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rlfactory.report.sample_pairs import SamplePair
-from rlfactory.report.text_table import TextTable
+from rlfactory.report.text_table import Section
 from rlfactory.report.verdicts import Verdict
 from rlfactory.sweep.table import Claim, Column, TableInfo
 
@@ -90,31 +90,6 @@ class SampleImage:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """A row compared with another in one column.
-
-    Attributes:
-        column: `Column.name`, or empty for all columns together, which have only a `probability`.
-        difference, low, high: the row's mean minus the other's over the `n` seeds that both have,
-            with its 95 % interval by Student's t; None below two seeds.
-        probability, probability_low, probability_high: probability of improvement, that a run of
-            the row is better than one of the other; a stratified bootstrap interval from three runs
-            of each.
-    """
-
-    row: str
-    other: str
-    column: str
-    difference: float | None
-    low: float | None
-    high: float | None
-    n: int
-    probability: float | None
-    probability_low: float | None
-    probability_high: float | None
-
-
-@dataclass(frozen=True)
 class ClaimResult:
     """A claim with its verdict.
 
@@ -163,16 +138,15 @@ class Entry:
 
 @dataclass(frozen=True)
 class Report:
-    """A table with its curves, samples and comparisons.
+    """A table with its curves and samples, and further tables.
 
     Attributes:
         about: where the table was published; None for runs outside of sweeps.
         texts: responses before and after training, by row.
-        differences: for each configuration key in which rows differ, a value per row.
         notes: sentences below the table.
         claims: what the source claims of the rows, with verdicts.
         entries: the finished runs of a leaderboard.
-        by_category: tables of scores by category of prompts, by title.
+        tables: those below the main one.
     """
 
     title: str
@@ -182,9 +156,7 @@ class Report:
     curves: list[Curve] = field(default_factory=list)
     images: list[SampleImage] = field(default_factory=list)
     texts: dict[str, list[SamplePair]] = field(default_factory=dict)
-    differences: dict[str, list[str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    comparisons: list[Comparison] = field(default_factory=list)
     claims: list[ClaimResult] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
-    by_category: dict[str, TextTable] = field(default_factory=dict)
+    tables: list[Section] = field(default_factory=list)

@@ -1,25 +1,19 @@
 """A report's tables as text cells, in the order in which all of its forms show them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rlfactory.report.claims import claim_sections
 from rlfactory.report.leaderboard import leaderboard_sections
-from rlfactory.report.report import Cell, Comparison, Report, ReportRow
+from rlfactory.report.report import Cell, Report, ReportRow
 from rlfactory.report.statistics import MIN_RUNS
-from rlfactory.report.text_table import NONE, Section, TextTable, joined, short_count, titled
+from rlfactory.report.text_table import NONE, Section, TextTable, joined, short_count
 from rlfactory.sweep.table import Column
 
 
 def sections(report: Report) -> list[Section]:
     """The tables below the main one."""
-    tables = {
-        **report.by_category,
-        "Interquartile means": spread_table(report),
-        "Against the first row": comparison_table(report),
-        "What differs": difference_table(report),
-    }
     special = [*leaderboard_sections(report.entries), *claim_sections(report.claims)]
-    return [*special, *titled(tables)]
+    return [*special, *report.tables]
 
 
 def main_table(report: Report) -> TextTable:
@@ -75,7 +69,7 @@ def best_row(column: Column, rows: Sequence[ReportRow]) -> str | None:
     return pick(known, key=lambda name: known[name])
 
 
-def spread_table(report: Report) -> TextTable | None:
+def spread_table(rows: Sequence[ReportRow], columns: Sequence[Column]) -> TextTable | None:
     """Interquartile means with their intervals; None where no row has enough runs."""
     lines = [
         [
@@ -83,67 +77,32 @@ def spread_table(report: Report) -> TextTable | None:
             joined([cell.iqm], f".{column.digits}f"),
             joined([cell.iqm_low, cell.iqm_high], f".{column.digits}f"),
         ]
-        for row in report.rows
-        for column in report.columns
+        for row in rows
+        for column in columns
         if (cell := row.cells[column.name]).iqm_low is not None
     ]
     heads = ["row", "column", "n", "interquartile mean", "95 % interval"]
     return TextTable(heads, lines, frozenset({"column"})) if lines else None
 
 
-def comparison_table(report: Report) -> TextTable | None:
-    """Rows compared with the first one; None where there are too few runs for any interval."""
-    columns = {column.name: column for column in report.columns}
-    shown = [
-        c for c in report.comparisons if c.difference is not None or c.probability_low is not None
-    ]
-    lines = [_comparison(c, columns.get(c.column)) for c in shown]
-    heads = ["row", "against", "column", "pairs", "difference", "95 % interval"]
-    at = heads.index("difference")
-    strong = frozenset((i, at) for i, c in enumerate(shown) if is_gain(c, columns.get(c.column)))
-    heads += ["probability of improvement", "95 % interval "]
-    return TextTable(heads, lines, frozenset({"against", "column"}), strong) if lines else None
-
-
-def is_gain(comparison: Comparison, column: Column | None) -> bool:
-    """Whether a row is better than the other by an interval over `MIN_RUNS` pairs or more."""
-    low, high = comparison.low, comparison.high
-    if column is None or low is None or high is None or comparison.n < MIN_RUNS:
-        return False
-    return low > 0 if column.better == "higher" else high < 0
-
-
-def difference_table(report: Report) -> TextTable | None:
-    """The keys in which rows differ; None where rows don't differ.
+def difference_table(
+    rows: Sequence[str], differences: Mapping[str, Sequence[str]]
+) -> TextTable | None:
+    """The keys in which rows differ, each with a value per row; None where rows don't differ.
 
     Rows go down and keys across, or the other way round where that is less wide.
     """
-    rows, keys = [row.name for row in report.rows], [*report.differences]
-    if not keys:
+    if not differences:
         return None
-    if len(keys) > len(rows):
-        lines = [[key, *values] for key, values in report.differences.items()]
+    if len(differences) > len(rows):
+        lines = [[key, *values] for key, values in differences.items()]
         return TextTable(["key", *rows], lines, frozenset(rows))
-    values = zip(*report.differences.values(), strict=True)
+    values = zip(*differences.values(), strict=True)
     lines = [[row, *own] for row, own in zip(rows, values, strict=True)]
-    return TextTable(["row", *keys], lines, frozenset(keys))
+    return TextTable(["row", *differences], lines, frozenset(differences))
 
 
 def _ends(row: ReportRow) -> list[str]:
     count = max((cell.n for cell in row.cells.values()), default=0)
     steps = NONE if row.steps is None else f"{row.steps:,}"
     return [str(count), steps, short_count(row.nfe), row.status]
-
-
-def _comparison(comparison: Comparison, column: Column | None) -> list[str]:
-    signed = f"+.{3 if column is None else column.digits}f"
-    return [
-        comparison.row,
-        comparison.other,
-        "all together" if column is None else column.label,
-        str(comparison.n) if column else NONE,
-        joined([comparison.difference], signed),
-        joined([comparison.low, comparison.high], signed),
-        joined([comparison.probability], ".2f"),
-        joined([comparison.probability_low, comparison.probability_high], ".2f"),
-    ]
