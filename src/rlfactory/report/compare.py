@@ -1,6 +1,7 @@
 """Compare two runs: configurations, evaluation scores, cost, and samples of the same prompts."""
 
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +77,9 @@ def read_pair(first: Path, second: Path) -> Pair:
     ]
     if problems:
         raise PlanError(problems)
-    names = _names(first, second)
+    # with as many parent folders as it takes to distinguish them
+    shared = os.path.commonpath([path.absolute().parent for path in (first, second)])
+    names = [path.absolute().relative_to(shared).as_posix() for path in (first, second)]
     runs = _read(first), _read(second)
     differs = _differing(runs[0], runs[1])
     first_side, second_side = map(_side, HEADS, names, differs, runs)
@@ -185,15 +188,6 @@ def _draw_samples(pair: Pair, path: Path) -> Path | None:
     scores = [[own[prompt].score for own in kept] for prompt in shown] if name else None
     sheet([*rows.values()], path, labels=shown, heads=heads, scores=scores)
     return path
-
-
-def _names(first: Path, second: Path) -> tuple[str, str]:
-    """The folders' names, with as many parent folders as it takes to distinguish them."""
-    one, other = first.absolute().parts, second.absolute().parts
-    for length in range(1, max(len(one), len(other)) + 1):
-        if one[-length:] != other[-length:]:
-            return "/".join(one[-length:]), "/".join(other[-length:])
-    return first.name, second.name
 
 
 def _configuration(pair: Pair) -> TextTable | None:
