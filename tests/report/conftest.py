@@ -181,11 +181,11 @@ LAST = 120
 
 
 def cell(paper: float | None, values: list[float], half: float = 0.03) -> Cell:
-    """Ours as the mean of `values`."""
-    if not values:
-        return Cell(paper, None, None, None, 0, [])
-    mean = sum(values) / len(values)
-    return Cell(paper, mean, mean - half, mean + half, len(values), values)
+    """Two runs whose mean has an interval of `half` to both sides, or as many as given."""
+    if len(values) != 2:
+        return Cell(paper, values)
+    mean, reach = sum(values) / 2, half / 12.706  # standard errors in the interval of two
+    return Cell(paper, [mean - reach, mean + reach])
 
 
 def curve(row: int, metric: str, label: str, paper: float | None) -> Curve:

@@ -52,7 +52,7 @@ def test_numbers_are_in_full_and_what_is_not_known_is_empty(
     assert [line["row"] for line in lines] == ["NFT", "GRPO", "FLUX.1"]
     cell = report.rows[0].cells["shapes"]
     assert float(lines[0]["mean"]) == cell.mean
-    assert (float(lines[0]["low"]), float(lines[0]["high"])) == (cell.low, cell.high)
+    assert (float(lines[0]["low"]), float(lines[0]["high"])) == cell.interval
     assert [*map(float, lines[0]["values"].split())] == cell.values
     assert (lines[0]["iqm_low"], lines[2]["mean"], lines[2]["paper"]) == ("", "", "0.5")
     assert lines[0]["steps"] == "4"

@@ -22,8 +22,6 @@ from rlfactory.report.sample_pairs import SamplePair, main_score, sample_pairs
 from rlfactory.report.statistics import (
     MIN_RUNS,
     improvement_interval,
-    interquartile_interval,
-    interquartile_mean,
     mean_interval,
     probability_of_improvement,
 )
@@ -34,7 +32,6 @@ from rlfactory.sweep.table import Column, TableInfo
 
 INTERVAL = "A number is the mean over n seeds, ± half of its 95 % interval (Student's t)."
 _NAMED = 5
-NO_ENDS = (None, None)  # of an interval
 _TEXTS = 4
 
 
@@ -157,7 +154,7 @@ def _row(group: Group, columns: Sequence[Column], values: Values) -> ReportRow:
     return ReportRow(
         name=group.name,
         cells={
-            c.name: cell(group.claimed.get(c.name), [v for _, v in values[c.name]]) for c in columns
+            c.name: Cell(group.claimed.get(c.name), [v for _, v in values[c.name]]) for c in columns
         },
         steps=steps or None,
         nfe=sum(nfe) / len(nfe) if nfe else None,
@@ -254,7 +251,7 @@ def category_tables(groups: Sequence[Group], columns: Sequence[Column]) -> dict[
             for row, group, moment in moments:
                 measures = [f"{moment}/{score}/{name}" for name in names] + [f"{moment}/{score}"]
                 own = [_numbers(group, replace(column, measure=measure)) for measure in measures]
-                cells = [cell(None, [value for _, value in values]) for values in own]
+                cells = [Cell(None, [value for _, value in values]) for values in own]
                 lines += [[row, *(ours(c, column) for c in cells)]] if any(own) else []
             title = f"{column.label} by category of prompts"
             tables[title] = TextTable(["row", *names, "all"], lines)
@@ -266,18 +263,6 @@ def categories(score: str, runs: Iterable[RunRecord]) -> list[str]:
     place = f"eval/{score}/"
     names = [n.removeprefix(place) for run in runs for n in run.series if n.startswith(place)]
     return [n for n in dict.fromkeys(names) if "/" not in n and n not in NO_CATEGORIES]
-
-
-def cell(paper: float | None, values: list[float]) -> Cell:
-    """A row's numbers in a column: mean, interquartile mean, and their intervals."""
-    if not values:
-        return Cell(paper, None, None, None, 0, [])
-    low, high = mean_interval(values) or NO_ENDS
-    enough = len(values) >= MIN_RUNS
-    iqm_low, iqm_high = (interquartile_interval(values) if enough else None) or NO_ENDS
-    iqm = float(interquartile_mean(values))
-    mean = sum(values) / len(values)
-    return Cell(paper, mean, low, high, len(values), values, iqm, iqm_low, iqm_high)
 
 
 def _images_of(row: str, run: RunRecord) -> list[SampleImage]:

@@ -4,9 +4,17 @@ Unknown numbers are None, never NaN. Numbers of runs are already multiplied by `
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from rlfactory.report.sample_pairs import SamplePair
+from rlfactory.report.statistics import (
+    MIN_RUNS,
+    Interval,
+    interquartile_interval,
+    interquartile_mean,
+    mean_interval,
+)
 from rlfactory.report.text_table import Section
 from rlfactory.report.verdicts import Verdict
 from rlfactory.sweep.table import Claim, Column, TableInfo
@@ -14,26 +22,35 @@ from rlfactory.sweep.table import Claim, Column, TableInfo
 
 @dataclass(frozen=True)
 class Cell:
-    """A row's numbers in a column.
+    """A row's numbers in a column: the published one, and those of its runs."""
 
-    Attributes:
-        paper: the published number.
-        mean, low, high: the mean over runs and its 95 % interval by Student's t, None below two
-            runs.
-        n: how many runs have a number; `values` are these.
-        iqm, iqm_low, iqm_high: the interquartile mean and its bootstrap interval, None below three
-            runs.
-    """
+    paper: float | None = None
+    values: list[float] = field(default_factory=list)
 
-    paper: float | None
-    mean: float | None
-    low: float | None
-    high: float | None
-    n: int
-    values: list[float]
-    iqm: float | None = None
-    iqm_low: float | None = None
-    iqm_high: float | None = None
+    @property
+    def n(self) -> int:
+        """How many runs have a number."""
+        return len(self.values)
+
+    @property
+    def mean(self) -> float | None:
+        """The mean over runs."""
+        return sum(self.values) / self.n if self.values else None
+
+    @property
+    def interval(self) -> Interval:
+        """The mean's 95 % interval by Student's t; None below two runs."""
+        return mean_interval(self.values)
+
+    @property
+    def iqm(self) -> float | None:
+        """The interquartile mean."""
+        return float(interquartile_mean(self.values)) if self.values else None
+
+    @cached_property
+    def iqm_interval(self) -> Interval:
+        """Its bootstrap interval; None below three runs."""
+        return interquartile_interval(self.values) if self.n >= MIN_RUNS else None
 
 
 @dataclass(frozen=True)

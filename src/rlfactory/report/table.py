@@ -49,8 +49,8 @@ def ours(cell: Cell, column: Column) -> str:
     """The mean ± half of its interval, which is symmetric."""
     if cell.mean is None:
         return NONE
-    mean = f"{cell.mean:.{column.digits}f}"
-    return mean if cell.high is None else f"{mean} ± {cell.high - cell.mean:.{column.digits}f}"
+    mean, interval = f"{cell.mean:.{column.digits}f}", cell.interval
+    return f"{mean} ± {interval[1] - cell.mean:.{column.digits}f}" if interval else mean
 
 
 def best_row(column: Column, rows: Sequence[ReportRow]) -> str | None:
@@ -75,11 +75,11 @@ def spread_table(rows: Sequence[ReportRow], columns: Sequence[Column]) -> TextTa
         [
             *(row.name, column.label, str(cell.n)),
             joined([cell.iqm], f".{column.digits}f"),
-            joined([cell.iqm_low, cell.iqm_high], f".{column.digits}f"),
+            joined(cell.iqm_interval, f".{column.digits}f"),
         ]
         for row in rows
         for column in columns
-        if (cell := row.cells[column.name]).iqm_low is not None
+        if (cell := row.cells[column.name]).iqm_interval
     ]
     heads = ["row", "column", "n", "interquartile mean", "95 % interval"]
     return TextTable(heads, lines, frozenset({"column"})) if lines else None

@@ -110,10 +110,11 @@ def write_csv(report: Report, folder: Path) -> Path:
     for row in report.rows:
         for column in report.columns:
             c = row.cells[column.name]
-            numbers = [c.paper, c.mean, c.low, c.high, c.n, c.iqm, c.iqm_low, c.iqm_high]
+            ends, iqm_ends = c.interval or (None, None), c.iqm_interval or (None, None)
+            numbers = [c.paper, c.mean, *ends, c.n, c.iqm, *iqm_ends]
             values = " ".join(map(str, c.values))
-            ends = [values, row.steps, row.nfe, row.status, row.note]
-            writer.writerow([*map(_cell, [row.name, column.name]), *numbers, *map(_cell, ends)])
+            more = [values, row.steps, row.nfe, row.status, row.note]
+            writer.writerow([*map(_cell, [row.name, column.name]), *numbers, *map(_cell, more)])
     path = folder / CSV_FILE
     write_text(path, text.getvalue())
     return path
