@@ -184,7 +184,7 @@ def test_the_page_and_the_file_have_the_claims(report: Made, tmp_path: Path) -> 
     assert "8 claims: 3 agree, 3 disagree, 2 undecided" in page
     assert "| undecided: FLUX.1 is not run |" in page
     assert "NFT > GRPO" in page
-    assert "Claims of the source" in (tmp_path / "out" / "report.html").read_text()
+    assert 'id="claims"' in (tmp_path / "out" / "report.html").read_text()
     assert read_claims(tmp_path / "out" / "claims.json") == made.claims
     stored = json.loads((tmp_path / "out" / "claims.json").read_text())
     assert stored["claims"][0]["verdict"] == "agree"
@@ -196,7 +196,7 @@ def test_a_table_without_claims_has_no_section(report: Made, tmp_path: Path) -> 
     assert claim_table(made.claims) is None
     write(made, tmp_path / "out", ["markdown", "html", "json"])
     assert "## Claims" not in (tmp_path / "out" / "report.md").read_text()
-    assert "Claims of" not in (tmp_path / "out" / "report.html").read_text()
+    assert 'id="claims"' not in (tmp_path / "out" / "report.html").read_text()
     assert not (tmp_path / "out" / "claims.json").exists()
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from markupsafe import Markup
@@ -21,6 +21,7 @@ from rlfactory.report.plot import COLORS, panel_axes, panel_rows, saved_figure, 
 from rlfactory.report.report import Curve
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -145,14 +146,20 @@ def _draw(axes: "Axes", curve: Curve, number: int, gid: str | None) -> None:
     if is_sparse(curve):
         ends = [np.subtract(curve.mean, curve.low), np.subtract(curve.high, curve.mean)]
         reach = np.maximum(ends, 0) if has_interval else None
-        style = {"fmt": marker, "color": colour, "markersize": 4, "capsize": 2, "elinewidth": 1.2}
+        style: dict[str, Any] = {
+            "fmt": marker,
+            "color": colour,
+            "markersize": 4,
+            "capsize": 2,
+            "elinewidth": 1.2,
+        }
         bars = axes.errorbar(curve.x, curve.mean, yerr=reach, **style)
         for artist in bars.get_children():
             artist.set_gid(gid)
         return
     if curve.points:
-        style = {"markersize": 3, "alpha": 0.45, "markeredgewidth": 0}
-        axes.plot(curve.x, curve.points, "o", color=colour, gid=gid, **style)
+        (points,) = axes.plot(curve.x, curve.points, "o", color=colour, gid=gid, alpha=0.45)
+        points.set(markersize=3, markeredgewidth=0)
     (line,) = axes.plot(curve.x, curve.mean, color=colour, linestyle=dashes, gid=gid)
     if curve.metric.startswith("eval/"):
         line.set(marker=marker, markersize=4)
@@ -232,11 +239,11 @@ def row_legend(
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    handles: list[object] = []
+    handles: list[Artist] = []
     for number, row in enumerate(rows):
         colour, dashes, marker = row_style(number)
         line = "none" if row in lone else dashes
-        style = {"color": colour, "marker": marker, "markersize": markersize}
+        style: dict[str, Any] = {"color": colour, "marker": marker, "markersize": markersize}
         handles.append(Line2D([], [], linestyle=line, **style))
     if band:
         handles.append(Patch(color=COLORS[0], alpha=0.15, linewidth=0))
@@ -350,6 +357,6 @@ def finite_curve(curve: Curve) -> Curve:
     """A curve without the points, and without the paper's value, that are not finite."""
     kept = [i for i, y in enumerate(curve.mean) if math.isfinite(y)]
     names = ("x", "mean", "low", "high", *(["points"] if curve.points else []))
-    lists = {name: [getattr(curve, name)[i] for i in kept] for name in names}
+    lists: dict[str, Any] = {name: [getattr(curve, name)[i] for i in kept] for name in names}
     known = curve.paper is not None and math.isfinite(curve.paper)
     return replace(curve, **lists, paper=curve.paper if known else None)

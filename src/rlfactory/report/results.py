@@ -7,6 +7,7 @@ Training imports this module alone of the package.
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import torch
 from PIL import Image
@@ -62,14 +63,14 @@ class Gallery:
         path = self.folder / f"{name}.png"
         shown = scores.values[self.main][: self.count].tolist()
         prompts, images = scores.prompts[: self.count], drawn.images[: self.count]
-        look = {"title": f"{title}, seed {self.seed}", "good": self.good}
+        look: dict[str, Any] = {"title": f"{title}, seed {self.seed}", "good": self.good}
         full_text = f"{name}.json"
         pictures = [*beside_sources(images, prompts)]
         grid(pictures, prompts, path, scores=shown, full_text=full_text, **look)
         self._table(name, title, drawn, scores)
         if images.ndim == 5:
             videos = images[:_MOVING]
-            few = {"columns": 4, "scores": shown[: len(videos)], **look}
+            few: dict[str, Any] = {"columns": 4, "scores": shown[: len(videos)], **look}
             pages = [
                 grid([_small(to_pil(frame)) for frame in frames], prompts[: len(videos)], **few)
                 for frames in videos.unbind(1)
