@@ -12,13 +12,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from rlfactory.report.report import (
-    Cell,
-    Curve,
-    Report,
-    ReportRow,
-    SampleImage,
-)
+from rlfactory.report.report import Cell, Curve, Report, ReportRow, SampleImage
 from rlfactory.report.sample_pairs import Sample, SamplePair
 from rlfactory.report.text_table import TextTable, titled
 from rlfactory.run.samples import sample_table

@@ -12,12 +12,7 @@ from rlfactory.report.group import Group, distinct, following, union
 from rlfactory.report.labels import better_sentence
 from rlfactory.report.measure import before, measured, resolved
 from rlfactory.report.read import DAMAGED, RunRecord
-from rlfactory.report.report import (
-    Cell,
-    Report,
-    ReportRow,
-    SampleImage,
-)
+from rlfactory.report.report import Cell, Report, ReportRow, SampleImage
 from rlfactory.report.sample_pairs import SamplePair, main_score, sample_pairs
 from rlfactory.report.statistics import (
     MIN_RUNS,

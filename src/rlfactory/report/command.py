@@ -86,12 +86,7 @@ def write(report: Report, folder: Path, formats: Sequence[str]) -> list[Path]:
     from rlfactory.report.draw import draw_figure
     from rlfactory.report.leaderboard import ENTRIES_FILE, draw_leaderboard, write_entries
     from rlfactory.report.page import write_page
-    from rlfactory.report.writers import (
-        LEADERBOARD_FIGURE,
-        write_csv,
-        write_latex,
-        write_markdown,
-    )
+    from rlfactory.report.writers import LEADERBOARD_FIGURE, write_csv, write_latex, write_markdown
 
     if not {*formats} - {"terminal"}:
         return []

@@ -13,11 +13,12 @@ from rlfactory.report.labels import metric_name
 from rlfactory.report.measure import metric_of
 from rlfactory.report.read import RunRecord, Series, prompt_scores
 from rlfactory.report.report import Curve
-from rlfactory.report.statistics import Array, drawn_interval, t_quantile
+from rlfactory.report.statistics import Array, bootstrap_interval, t_quantile
 from rlfactory.sweep.table import Column
 
 MOST_POINTS = 200
 _REWARDS = 2
+_RESAMPLES = 1000  # of a figure's intervals
 _SCORE = re.compile(r"eval/(.+)/mean")
 
 
@@ -77,15 +78,17 @@ def averaged(
 
 
 def with_intervals(curve: Curve, values: Sequence[Array | None]) -> Curve:
-    """A curve with the interval of each mean over these `values`, those of its prompts.
+    """A curve with the bootstrap interval of each mean over these `values`, those of its prompts.
 
-    The mean itself where they are unknown.
+    The mean itself where they give none.
     """
-    ends = [
-        (mean, mean) if own is None else drawn_interval(own, mean)
-        for own, mean in zip(values, curve.mean, strict=True)
+    nothing: Array = np.array([])
+    found = [
+        bootstrap_interval(nothing if own is None else own, resamples=_RESAMPLES) for own in values
     ]
-    return replace(curve, low=[low for low, _ in ends], high=[high for _, high in ends])
+    pairs = [*zip(found, curve.mean, strict=True)]
+    low, high = ([y if np.isnan(own[i]) else own[i] for own, y in pairs] for i in (0, 1))
+    return replace(curve, low=low, high=high)
 
 
 def mean_curve(
