@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlfactory.report.results import gallery
+from rlfactory.report.results import Gallery
 from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.scores import Scores
 
@@ -78,7 +78,7 @@ def test_names_and_prompts_do_not_lead_out_of_the_folder(tmp_path: Path, media: 
     texts = HOSTILE if media == "texts" else None
     drawn = GeneratedSamples(images, texts)
     values = {name: np.full(count, 0.5) for name in ["../../score", "/tmp/score"]}
-    rooms = gallery(media, inside, "../../score", 1.0, count)
+    rooms = Gallery(inside, "../../score", 1.0, count)
     rooms.show("eval_000001", "../../score", drawn, Scores(HOSTILE, values))
     found = {p.relative_to(tmp_path) for p in tmp_path.rglob("*") if p.is_file()}
     assert found

@@ -30,12 +30,12 @@ from hacking_runs import (
 )
 
 from rlfactory.report.claims import claim_results, claim_table, counts_text
-from rlfactory.report.curves import resolved
-from rlfactory.report.group import Group, Member
+from rlfactory.report.draw import short
+from rlfactory.report.group import Group
+from rlfactory.report.measure import resolved
 from rlfactory.report.plot import COLORS, saved_figure
 from rlfactory.report.report import ClaimResult
-from rlfactory.report.row_curves import short
-from rlfactory.report.writers import markdown_table
+from rlfactory.report.text_table import markdown_table
 from rlfactory.sweep.jobs import columns_of
 from rlfactory.sweep.sweep_file import file_of, read_sheet
 
@@ -221,10 +221,7 @@ def decided_claims(sweep: str, rows: Mapping[str, Sequence[Run]]) -> list[ClaimR
     records = {
         line.name: [record_of(run) for run in rows.get(line.name, [])] for line in sheet.rows
     }
-    groups = [
-        Group(name, [Member(record.path, record, record.status) for record in own])
-        for name, own in records.items()
-    ]
+    groups = [Group(name, own) for name, own in records.items()]
     every = [record for own in records.values() for record in own]
     columns = [resolved(column, every) for column in columns_of(sheet, "tiny")]
     return claim_results(sheet.claims, columns, groups, "tiny")

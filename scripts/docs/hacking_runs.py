@@ -4,14 +4,13 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 from detector import Example
 
 from rlfactory.report.group import groups_of_table
-from rlfactory.report.read import RunRecord, Series, read_run
+from rlfactory.report.read import RunRecord, Series
 from rlfactory.report.statistics import MIN_RUNS, mean_interval
 from rlfactory.run.atomic_write import write_text
 from rlfactory.sweep.table import Table
@@ -75,10 +74,8 @@ class Run:
 def runs_in(folder: Path) -> list[Run]:
     """The finished runs of a sweep's folder."""
     table = Table.load(folder)
-    means = [f"reward/{name}/{of}" for name in (*PROXIES, "shapes") for of in ("mean", "std")]
-    read = partial(read_run, wanted=[*means, *DIVERSITY, "policy/entropy"])
     found = []
-    for group in groups_of_table(table, folder, read):
+    for group in groups_of_table(table, folder):
         found += [run_of(record, table.name, group.name) for record in group.runs]
     return found
 

@@ -26,9 +26,8 @@ from rlfactory.report.leaderboard import (
     write_entries,
 )
 from rlfactory.report.report import Entry
-from rlfactory.report.table import NONE
+from rlfactory.report.text_table import NONE, markdown_table
 from rlfactory.report.verdicts import MIN_SEEDS
-from rlfactory.report.writers import markdown_table
 from rlfactory.sweep.sweep_file import SweepFile, file_of, read_sheet
 from rlfactory.sweep.table import TABLE_FILE, Table
 

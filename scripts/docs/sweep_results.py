@@ -19,6 +19,7 @@ from typing import Any
 from rlfactory.config.problems import override_key
 from rlfactory.report.claims import (
     claim_column,
+    claim_sections,
     comparison,
     difference_text,
     read_claims,
@@ -28,8 +29,9 @@ from rlfactory.report.claims import (
 from rlfactory.report.command import write
 from rlfactory.report.discover import report_of_sweep
 from rlfactory.report.report import ClaimResult, Report
-from rlfactory.report.table import TextTable, main_table
-from rlfactory.report.writers import about_lines, claim_lines, markdown_table
+from rlfactory.report.table import main_table
+from rlfactory.report.text_table import TextTable, markdown_sections, markdown_table
+from rlfactory.report.writers import about_lines
 from rlfactory.sweep.jobs import columns_of, jobs_of, seeds_of, share_stages
 from rlfactory.sweep.sweep_file import SweepFile, file_of, read_sheet, sweeps
 from rlfactory.sweep.table import Claim, Job, Table
@@ -128,7 +130,7 @@ def page(name: str, results: Path) -> str:
         "\n".join(f"- {plain(note)}" for note in stored["notes"]),
     ]
     if not earlier:
-        parts.append("\n".join(claim_lines(results_of(name, results))))
+        parts.append("\n".join(markdown_sections(claim_sections(results_of(name, results)))))
         parts.append(f"## Curves\n\n![curves over training](../../../results/{name}.png)")
     return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
 

@@ -319,7 +319,7 @@ def test_training_on_a_sum_and_judging_by_another(tmp_path: Any, monkeypatch: An
     assert app.dispatch([*words, *normalised, *judged, *small, *few]) == 0
     summary = (tmp_path / "run" / "summary.md").read_text()
     for name in ("combined", "shapes", "incompressibility", "compressibility"):
-        assert f"**{name}**" in summary
+        assert f"| {name} |" in summary
 
 
 def test_the_console_takes_lists_of_rewards(here: Callable[..., Any]) -> None:

@@ -12,15 +12,9 @@ import pytest
 import yaml
 from PIL import Image
 
-from rlfactory.report.report import (
-    Cell,
-    Comparison,
-    Curve,
-    Report,
-    ReportRow,
-    SampleImage,
-)
+from rlfactory.report.report import Cell, Curve, Report, ReportRow, SampleImage
 from rlfactory.report.sample_pairs import Sample, SamplePair
+from rlfactory.report.text_table import TextTable, titled
 from rlfactory.run.samples import sample_table
 from rlfactory.run.scores import Scores
 from rlfactory.sweep.table import Column, Job, Row, Table, TableInfo
@@ -129,13 +123,12 @@ def _evaluation(score: str, iteration: int, mean: float) -> dict[str, float | No
 
 
 def _samples(folder: Path, media: str, iteration: int) -> None:
-    if media == "texts":
+    scores = {"shapes": [0.1 * iteration, 0.5, float("nan")]}
+    texts = [f"{prompt}, {iteration}" for prompt in PROMPTS] if media == "texts" else None
+    sample_table("samples", PROMPTS, texts, scores).save(folder / f"eval_{iteration:06d}.json")
+    if texts is not None:
         (folder / f"eval_{iteration:06d}.md").write_text("# texts\n")
-        texts = [f"{prompt}, {iteration}" for prompt in PROMPTS]
         (folder / "strip" / f"{iteration:06d}.json").write_text(json.dumps(texts))
-        scores = {"shapes": [0.1 * iteration, 0.5, float("nan")]}
-        table = sample_table("texts", PROMPTS, texts, scores)
-        table.save(folder / f"eval_{iteration:06d}.json")
         return
     picture = Image.new("RGB", (16, 16), (20 * iteration, 90, 160))
     picture.save(folder / f"eval_{iteration:06d}.png")
@@ -182,11 +175,11 @@ LAST = 120
 
 
 def cell(paper: float | None, values: list[float], half: float = 0.03) -> Cell:
-    """Ours as the mean of `values`."""
-    if not values:
-        return Cell(paper, None, None, None, 0, [])
-    mean = sum(values) / len(values)
-    return Cell(paper, mean, mean - half, mean + half, len(values), values)
+    """Two runs whose mean has an interval of `half` to both sides, or as many as given."""
+    if len(values) != 2:
+        return Cell(paper, values)
+    mean, reach = sum(values) / 2, half / 12.706  # standard errors in the interval of two
+    return Cell(paper, [mean - reach, mean + reach])
 
 
 def curve(row: int, metric: str, label: str, paper: float | None) -> Curve:
@@ -239,12 +232,17 @@ def report(tmp_path: Path) -> Report:
                 )
             ]
         },
-        differences={
-            "algo.clip": ["0.2", "0.2", "1e-4"],
-            "regularizer.beta": ["0", "0.04", HOSTILE],
-        },
         notes=["run s2 is left out: half a line at the end of its metrics"],
-        comparisons=[Comparison(*NAMES[:2], "geneval", 0.1, 0.04, 0.16, 3, 0.98, 0.9, 1.0)],
+        tables=titled(
+            {
+                "Against the first row": TextTable(
+                    ["row", "against", "difference"],
+                    [[*NAMES[:2], "+0.10"], [NAMES[2], NAMES[0], "–"]],
+                    frozenset({"against"}),
+                    strong=frozenset({(0, 2)}),
+                )
+            }
+        ),
     )
 
 

@@ -1,6 +1,7 @@
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,26 +10,21 @@ from rlfactory.report.build_report import (
     INTERVAL,
     build_report,
     categories,
+    category_tables,
     caveats,
-    cell,
-    comparisons,
-    sample_images,
-    scores_by_category,
-    texts,
+    comparison_table,
 )
-from rlfactory.report.group import Group, Member, groups_of_table, read_member
+from rlfactory.report.group import Group, groups_of_table
 from rlfactory.report.read import RunRecord, read_run
-from rlfactory.report.report import Report
+from rlfactory.report.report import Cell, Report
 from rlfactory.report.statistics import interquartile_mean, mean_interval
-from rlfactory.report.table import category_tables
 from rlfactory.sweep.table import Column, Job, Row, Table
 
 COLUMN = Column("a", "A", "eval/a")
 
 
-def member(name: str, state: str, fault: str = "") -> Member:
-    run = None if fault else RunRecord(Path(name), state, {})
-    return Member(Path(name), run, state, fault)
+def member(name: str, state: str, fault: str = "") -> RunRecord:
+    return RunRecord(Path(name), state, {}, fault=fault)
 
 
 def test_a_report_of_what_is_done_says_what_an_interval_is() -> None:
@@ -59,10 +55,7 @@ def test_a_number_that_a_done_run_lacks_is_told() -> None:
 
 
 def test_runs_of_one_seed_are_no_independent_runs() -> None:
-    members = [
-        Member(Path(n), RunRecord(Path(n), "done", {"seed": s}), "done")
-        for n, s in ("a0", "b0", "c1")
-    ]
+    members = [RunRecord(Path(n), "done", {"seed": s}) for n, s in ("a0", "b0", "c1")]
     groups = [Group("row", members), Group("base", members, untrained=True)]
     notes = caveats(groups, [], [{}, {}])
     assert notes[1:] == ["row: 2 runs have seed 0: intervals are too narrow."]
@@ -75,7 +68,7 @@ SAYS_NOTHING = Column("n", "N", "iterations", "neither")
 
 def report_of(folder: Path) -> Report:
     table = Table.load(folder)
-    groups = groups_of_table(table, folder, read_run)
+    groups = groups_of_table(table, folder)
     return build_report("made", table.about, table.columns, groups)
 
 
@@ -87,8 +80,9 @@ def test_a_sweep_becomes_its_table(tmp_path: Path, filled_sweep: Make) -> None:
     assert (nft.status, flux.status) == ("2 done", "published")
     assert flux.cells["shapes"].n == 0
     assert flux.cells["shapes"].paper == 0.5
-    assert report.differences == {"algo": ["nft", "grpo", "–"]}
-    assert [(c.row, c.other) for c in report.comparisons] == [("GRPO", "NFT")]
+    tables = {section.title: section.table for section in report.tables}
+    assert tables["What differs"].lines == [["NFT", "nft"], ["GRPO", "grpo"], ["FLUX.1", "–"]]
+    assert [line[:2] for line in tables["Against the first row"].lines] == [["GRPO", "NFT"]]
     assert {c.row for c in report.curves} == {"NFT", "GRPO"}
 
 
@@ -126,14 +120,42 @@ def test_stages_add_up_and_begin_before_the_first(
 
 
 def test_a_cell_has_its_intervals_as_far_as_its_runs_allow() -> None:
-    assert cell(0.5, []).mean is None
-    one, two, four = cell(None, [1.0]), cell(None, [1.0, 2.0]), cell(None, [1.0, 2.0, 3.0, 9.0])
-    assert (one.mean, one.low, one.iqm_low) == (1.0, None, None)
-    assert (two.low, two.high) == mean_interval([1.0, 2.0])
-    assert two.iqm_low is None
+    assert Cell(0.5).mean is None
+    assert Cell(0.5).iqm is None
+    one, two, four = Cell(None, [1.0]), Cell(None, [1.0, 2.0]), Cell(None, [1.0, 2.0, 3.0, 9.0])
+    assert (one.mean, one.interval, one.iqm_interval) == (1.0, None, None)
+    assert two.interval == mean_interval([1.0, 2.0])
+    assert two.iqm_interval is None
     assert four.iqm == interquartile_mean([1.0, 2.0, 3.0, 9.0]) == 2.5
-    assert four.iqm_low is not None
-    assert isinstance(four.iqm, float)
+    assert four.iqm_interval is not None
+
+
+def compared(columns: list[Column], rows: dict[str, Any]) -> list[list[str]]:
+    table = comparison_table(columns, rows)
+    assert table is not None
+    return table.lines
+
+
+@pytest.mark.parametrize(
+    ("better", "values", "gains"),
+    [
+        ("higher", [0.1, 0.2, 0.15], True),
+        ("lower", [-0.1, -0.2, -0.15], True),
+        ("higher", [-0.1, -0.2, -0.15], False),
+        ("higher", [-0.1, 0.2, 0.0], False),
+        ("higher", [0.1, 0.1], False),
+    ],
+)
+def test_a_difference_stands_out_where_the_row_gained(
+    better: Any, values: list[float], gains: bool
+) -> None:
+    rows = {
+        "base": {"a": [(seed, 0.0) for seed in range(len(values))]},
+        "ours": {"a": [*enumerate(values)]},
+    }
+    table = comparison_table([Column("a", "A", "eval/a", better)], rows)
+    assert table is not None
+    assert table.strong == ({(0, 4)} if gains else set())
 
 
 def test_a_row_is_held_against_the_first_that_was_run_by_seed() -> None:
@@ -142,12 +164,10 @@ def test_a_row_is_held_against_the_first_that_was_run_by_seed() -> None:
         "base": {"up": [(0, 1.0), (1, 5.0), (2, 9.0)]},
         "ours": {"up": [(2, 10.0), (1, 6.0), (7, 99.0)]},
     }
-    (found,) = comparisons([UP], rows)
-    assert (found.row, found.other, found.column, found.n) == ("ours", "base", "up", 2)
-    assert found.difference == 1.0
-    assert (found.low, found.high) == (1.0, 1.0)
-    assert found.probability == pytest.approx((3 + 3 + 2) / 9)
-    assert found.probability_low is not None
+    (line,) = compared([UP], rows)
+    ours = ["2", "+1.000", "+1.000 … +1.000"]
+    assert line[:-1] == ["ours", "base", "Up", *ours, f"{(3 + 3 + 2) / 9:.2f}"]
+    assert "…" in line[-1]
 
 
 def test_lower_is_better_where_the_column_says_so() -> None:
@@ -156,19 +176,19 @@ def test_lower_is_better_where_the_column_says_so() -> None:
         "base": {"down": [(i, 1.0) for i in seeds]},
         "ours": {"down": [(i, 0.5) for i in seeds]},
     }
-    (found,) = comparisons([DOWN], rows)
-    assert found.probability == 1.0
+    (line,) = compared([DOWN], rows)
+    assert line[6] == "1.00"
 
 
 def test_two_runs_have_no_probability_of_improvement() -> None:
     rows = {"base": {"up": [(0, 1.0), (1, 2.0)]}, "ours": {"up": [(0, 3.0), (1, 4.0)]}}
-    (found,) = comparisons([UP], rows)
-    assert (found.n, found.difference, found.probability) == (2, 2.0, None)
+    (line,) = compared([UP], rows)
+    assert line[3:] == ["2", "+2.000", "+2.000 … +2.000", "–", "–"]
 
 
 def test_one_pair_is_no_comparison() -> None:
     rows = {"base": {"up": [(0, 1.0), (1, 2.0)]}, "ours": {"up": [(0, 3.0), (5, 4.0)]}}
-    assert comparisons([UP], rows) == []
+    assert comparison_table([UP], rows) is None
 
 
 def test_several_columns_are_also_judged_together() -> None:
@@ -176,13 +196,14 @@ def test_several_columns_are_also_judged_together() -> None:
         name: {column: [(seed, value) for seed in range(3)] for column in ("up", "down", "n")}
         for name, value in (("base", 1.0), ("ours", 2.0))
     }
-    found = comparisons([UP, DOWN, SAYS_NOTHING], rows)
-    assert [(c.column, c.probability) for c in found] == [("up", 1.0), ("down", 0.0), ("", 0.5)]
+    found = compared([UP, DOWN, SAYS_NOTHING], rows)
+    chances = [["Up", "1.00"], ["Down", "0.00"], ["all together", "0.50"]]
+    assert [[line[2], line[6]] for line in found] == chances
 
 
 def test_rows_without_numbers_are_held_against_nothing() -> None:
-    assert comparisons([UP], {"a": {"up": []}, "b": {"up": []}}) == []
-    assert comparisons([UP], {"a": {"up": [(0, 1.0)]}, "b": {"up": []}}) == []
+    assert comparison_table([UP], {"a": {"up": []}, "b": {"up": []}}) is None
+    assert comparison_table([UP], {"a": {"up": [(0, 1.0)]}, "b": {"up": []}}) is None
 
 
 CATEGORY_COLUMNS = [
@@ -220,14 +241,12 @@ RUNS = [
 
 
 def category_group(name: str = "NFT", *, untrained: bool = False) -> Group:
-    members = [Member(r.path, r, "done") for r in RUNS]
-    return Group(name, members, untrained=untrained)
+    return Group(name, RUNS, untrained=untrained)
 
 
 def tables(*groups: Group) -> dict[str, list[list[str]]]:
-    found = scores_by_category(groups, CATEGORY_COLUMNS)
-    report = Report("", None, [], [], [], [], [], {}, [], by_category=found)
-    return {title: [t.heads, *t.lines] for title, t in category_tables(report).items()}
+    found = category_tables(groups, CATEGORY_COLUMNS)
+    return {title: [t.heads, *t.lines] for title, t in found.items()}
 
 
 def test_what_is_no_category_is_left_out() -> None:
@@ -266,16 +285,16 @@ def test_rows_without_categories_are_left_out() -> None:
     "columns", [[], CATEGORY_COLUMNS[:1], [Column("kl", "KL", "last/kl/reference")]]
 )
 def test_without_categories_there_is_no_table(columns: list[Column]) -> None:
-    assert scores_by_category([category_group()], columns) == []
+    assert category_tables([category_group()], columns) == {}
 
 
 def run_group(path: Path) -> Group:
-    return Group("row", [read_member(path, read_run)])
+    return Group("row", [read_run(path)])
 
 
 def test_a_row_shows_its_strip_and_its_last_samples(tmp_path: Path, make_run: Make) -> None:
     path = make_run(tmp_path / "a", seed=7, media="images")
-    strip, grid = sample_images([run_group(path)])
+    strip, grid = build_report("t", None, [], [run_group(path)]).images
     assert strip.path == path / "samples" / "strip.png"
     assert grid.path == path / "samples" / "eval_000004.png"
     assert grid.caption == "samples after 4 iterations, seed 7"
@@ -283,7 +302,7 @@ def test_a_row_shows_its_strip_and_its_last_samples(tmp_path: Path, make_run: Ma
 
 def test_a_row_shows_what_was_written_before_and_after(tmp_path: Path, make_run: Make) -> None:
     one = run_group(make_run(tmp_path / "a", media="texts"))
-    found = texts([one])[one.name]
+    found = build_report("t", None, [], [one]).texts[one.name]
     assert (found[0].prompt, found[0].before.text, found[0].after.text) == (
         "a red circle",
         "a red circle, 0",
@@ -296,5 +315,5 @@ def test_a_row_shows_what_was_written_before_and_after(tmp_path: Path, make_run:
 
 def test_a_row_without_samples_shows_none(tmp_path: Path, make_run: Make) -> None:
     plain = run_group(make_run(tmp_path / "a"))
-    assert sample_images([plain, Group("paper", [])]) == []
-    assert texts([plain, Group("paper", [])]) == {}
+    report = build_report("t", None, [], [plain, Group("paper", [])])
+    assert (report.images, report.texts) == ([], {})

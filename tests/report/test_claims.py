@@ -17,7 +17,8 @@ from rlfactory.report.claims import (
 )
 from rlfactory.report.command import write
 from rlfactory.report.discover import report_of_sweep
-from rlfactory.report.group import Group, Member
+from rlfactory.report.group import Group
+from rlfactory.report.read import RunRecord
 from rlfactory.report.report import ClaimResult, Report
 from rlfactory.sweep.table import Claim, Column, Job, Row, Table
 
@@ -150,7 +151,7 @@ def test_the_stand_in_of_another_column_decides_where_a_claim_names_it() -> None
 
 def test_a_score_of_which_nothing_is_better_decides_no_claim_of_quality() -> None:
     column = Column("shapes", "Shapes", "eval/shapes", better="neither")
-    rows = [Group(name, [Member(Path(), None, "failed")]) for name in ("NFT", "GRPO")]
+    rows = [Group(name, [RunRecord(Path(), "failed", {})]) for name in ("NFT", "GRPO")]
     (found,) = claim_results([WINS], [column], rows, "tiny")
     assert found.reason == "nothing says whether more or less of Shapes is better"
     (found,) = claim_results([SAME], [column], rows, "tiny")
@@ -183,7 +184,7 @@ def test_the_page_and_the_file_have_the_claims(report: Made, tmp_path: Path) -> 
     assert "8 claims: 3 agree, 3 disagree, 2 undecided" in page
     assert "| undecided: FLUX.1 is not run |" in page
     assert "NFT > GRPO" in page
-    assert "Claims of the source" in (tmp_path / "out" / "report.html").read_text()
+    assert 'id="claims"' in (tmp_path / "out" / "report.html").read_text()
     assert read_claims(tmp_path / "out" / "claims.json") == made.claims
     stored = json.loads((tmp_path / "out" / "claims.json").read_text())
     assert stored["claims"][0]["verdict"] == "agree"
@@ -195,7 +196,7 @@ def test_a_table_without_claims_has_no_section(report: Made, tmp_path: Path) -> 
     assert claim_table(made.claims) is None
     write(made, tmp_path / "out", ["markdown", "html", "json"])
     assert "## Claims" not in (tmp_path / "out" / "report.md").read_text()
-    assert "Claims of" not in (tmp_path / "out" / "report.html").read_text()
+    assert 'id="claims"' not in (tmp_path / "out" / "report.html").read_text()
     assert not (tmp_path / "out" / "claims.json").exists()
 
 

@@ -1,5 +1,4 @@
 import json
-import math
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
@@ -12,23 +11,22 @@ from rich.console import Console
 from rlfactory.config.problems import PlanError
 from rlfactory.report.command import compare
 from rlfactory.report.compare import (
-    draw_prompt_grid,
-    last_images,
+    Pair,
     notes,
     print_comparison,
     read_pair,
-    responses,
-    tables,
+    sections,
     write_comparison,
 )
-from rlfactory.report.image_grid import CORNER
-from rlfactory.report.writers import Terminal
+from rlfactory.report.text_table import Terminal, TextTable
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.scores import Scores
 
-TILE = 160 * 160 - (4 - math.pi) * CORNER**2
-"""The pixels of a tile with round corners."""
 Make = Callable[..., Path]
+
+
+def tables(pair: Pair) -> dict[str, TextTable]:
+    return {section.title: section.table for section in sections(pair)}
 
 
 def pair(tmp_path: Path, make_run: Make, **second: object) -> tuple[Path, Path]:
@@ -41,17 +39,13 @@ def test_configuration_scores_cost_and_responses_stand_side_by_side(
 ) -> None:
     config = {"optimizer": {"lr": 0.1}, "logger": {"mode": "online"}}
     found = tables(read_pair(*pair(tmp_path, make_run, seed=2, config=config)))
-    assert found["Configuration"] is not None
     assert found["Configuration"].lines == [["seed", "0", "2"], ["optimizer.lr", "0.001", "0.1"]]
-    assert found["Scores on evaluation prompts"] is not None
     (line,) = found["Scores on evaluation prompts"].lines
     assert line == [
         *("shapes", "0.200", "0.800", "0.200", "0.500"),
         *("-0.300", "-0.300 … -0.300", "3"),
     ]
-    assert found["Cost"] is not None
     assert ["NFE", "4,000", "4,000"] in found["Cost"].lines
-    assert found["Responses"] is not None
     assert found["Responses"].lines[0] == ["a red circle", "a red circle, 4", "a red circle, 4"]
 
 
@@ -72,7 +66,6 @@ def test_scores_on_prompt_sets_that_both_have_stand_below(tmp_path: Path, make_r
             scores = Scores(["x", "y"], {"ocr": np.array([value, value])})
             scores.save(RunFolder(folder).prompt_set(name).evaluation(iteration))
     found = tables(read_pair(a, b))["Scores on evaluation prompts"]
-    assert found is not None
     assert [line[0] for line in found.lines] == ["shapes", "signs/ocr"]
     assert found.lines[1][1:6] == ["0.250", "0.500", "0.250", "0.750", "+0.250"]
     assert found.lines[1][6:] == ["+0.250 … +0.250", "2"]
@@ -85,14 +78,13 @@ def test_other_prompts_make_no_pairs_and_that_is_said(tmp_path: Path, make_run: 
         path.write_text(json.dumps({**content, "prompts": ["x", "y", "z"]}))
     both = read_pair(a, b)
     scores = tables(both)["Scores on evaluation prompts"]
-    assert scores is not None
     assert scores.lines[0][-3:] == ["-0.300", "–", "–"]
     assert any("no pairs" in note for note in notes(both))
 
 
 def test_what_is_the_same_and_what_is_not_done_is_said(tmp_path: Path, make_run: Make) -> None:
     both = read_pair(*pair(tmp_path, make_run, status="interrupted"))
-    assert tables(both)["Configuration"] is None
+    assert "Configuration" not in tables(both)
     assert [*notes(both)][0] == "The configurations are the same."
     assert [*notes(both)][-1] == "b is not done (interrupted)."
 
@@ -109,7 +101,6 @@ def test_letters_head_the_columns_and_say_what_differs(
     both = read_pair(a, b)
     assert [side.differs for side in both] == ["optimizer.lr=0.001", "optimizer.lr=0.1"]
     scores = tables(both)["Scores on evaluation prompts"]
-    assert scores is not None
     assert scores.heads[1:5] == ["A before", "A after", "B before", "B after"]
     print_comparison(both)
     assert "A: a (optimizer.lr=0.001) and B: b (optimizer.lr=0.1)" in capsys.readouterr().out
@@ -176,56 +167,24 @@ def test_pictures_and_texts_cannot_be_compared(tmp_path: Path, make_run: Make) -
 
 def test_samples_that_cannot_be_read_are_left_out(tmp_path: Path, make_run: Make) -> None:
     path = make_run(tmp_path / "a", media="texts")
-    (path / "samples" / "strip" / "000004.json").write_text("[1, ")
-    assert responses(path) == []
+    (path / "samples" / "eval_000004.json").write_text("[1, ")
+    assert "Responses" not in tables(read_pair(path, path))
 
 
-def kept(run: Path, colour: str, moments: tuple[int, ...] = (0, 10), rows: int = 2) -> Path:
-    folder = run / "samples" / "strip"
-    folder.mkdir(parents=True)
-    for moment in moments:
-        for row in range(rows):
-            shade = colour if moment else "black"
-            Image.new("RGB", (16, 16), shade).save(folder / f"{moment:06d}_{row}.png")
-    return run
-
-
-def test_a_row_holds_both_runs_last_images(tmp_path: Path) -> None:
-    runs = [("a", kept(tmp_path / "a", "red")), ("b", kept(tmp_path / "b", "lime"))]
-    path = draw_prompt_grid(runs, ["one", "two"], tmp_path / "x.png")
-    assert path is not None
-    with Image.open(path) as picture:
-        counts = {colour: count for count, colour in picture.getcolors(1 << 20)}
-    assert counts[255, 0, 0] == counts[0, 255, 0] == pytest.approx(2 * TILE, rel=0.002)
-    assert (0, 0, 0) not in counts
-
-
-def test_prompts_that_only_one_kept_are_left_out(tmp_path: Path) -> None:
-    runs = [("a", kept(tmp_path / "a", "red", rows=1)), ("b", kept(tmp_path / "b", "lime"))]
-    path = draw_prompt_grid(runs, ["one", "two"], tmp_path / "x.png")
-    assert path is not None
-    with Image.open(path) as picture:
-        counts = {colour: count for count, colour in picture.getcolors(1 << 20)}
-    assert counts[255, 0, 0] == counts[0, 255, 0] == pytest.approx(TILE, rel=0.002)
-
-
-def test_without_pictures_there_is_none(tmp_path: Path) -> None:
-    runs = [("a", kept(tmp_path / "a", "red")), ("b", tmp_path / "b")]
-    assert draw_prompt_grid(runs, ["one"], tmp_path / "x.png") is None
-    assert not (tmp_path / "x.png").exists()
-
-
-def test_the_last_moment_counts_in_the_prompts_order(tmp_path: Path) -> None:
-    run = kept(tmp_path / "a", "red", moments=(0, 900, 1000), rows=11)
-    assert [path.name for path in last_images(run)] == [f"001000_{row}.png" for row in range(6)]
-
-
-def test_scores_stand_below_the_images(tmp_path: Path) -> None:
-    runs = [(name, kept(tmp_path / name, "red")) for name in "ab"]
-    sizes = []
-    for scores in (None, [[0.1, 0.2], [0.3, 0.4]]):
-        path = draw_prompt_grid(runs, ["one", "two"], tmp_path / "x.png", scores)
-        assert path is not None
-        with Image.open(path) as picture:
-            sizes.append(picture.height)
-    assert sizes[0] < sizes[1]
+def test_pictures_are_those_that_both_kept_with_their_own_scores(
+    tmp_path: Path, make_run: Make
+) -> None:
+    runs = [make_run(tmp_path / name, media="images") for name in ("a", "b")]
+    (runs[1] / "samples" / "strip" / "000004_0.png").unlink()
+    pair = read_pair(*runs)
+    first, second = (side.last_samples("shapes") for side in pair)
+    assert [prompt for prompt, sample in second.items() if sample.image] == ["two squares"]
+    assert first["two squares"].score == 0.5
+    write_comparison(pair, tmp_path / "out")
+    with Image.open(tmp_path / "out" / "compare.png") as picture:
+        one = picture.height
+    image = runs[1] / "samples" / "strip" / "000004_0.png"
+    image.write_bytes((runs[0] / "samples" / "strip" / "000004_0.png").read_bytes())
+    write_comparison(pair, tmp_path / "out")
+    with Image.open(tmp_path / "out" / "compare.png") as picture:
+        assert picture.height > 1.5 * one

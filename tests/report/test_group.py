@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from rlfactory.report.group import groups_of_runs, groups_of_table, read_member, telling
+from rlfactory.report.group import groups_of_runs, groups_of_table, telling
 from rlfactory.report.read import read_run
 from rlfactory.sweep.table import Job, Row, Table
 
@@ -11,7 +11,7 @@ Make = Callable[..., Path]
 def test_runs_that_differ_in_their_seed_alone_are_a_row(tmp_path: Path, make_run: Make) -> None:
     for name, seed, lr in (("a", 0, 0.1), ("b", 1, 0.1), ("c", 0, 0.2)):
         make_run(tmp_path / name, seed=seed, config={"optimizer": {"lr": lr}})
-    members = [read_member(tmp_path / name, read_run) for name in "abc"]
+    members = [read_run(tmp_path / name) for name in "abc"]
     groups = groups_of_runs(members)
     assert [group.name for group in groups] == ["optimizer.lr=0.1", "optimizer.lr=0.2"]
     assert [[m.path.name for m in group.members] for group in groups] == [["a", "b"], ["c"]]
@@ -20,7 +20,7 @@ def test_runs_that_differ_in_their_seed_alone_are_a_row(tmp_path: Path, make_run
 def test_rows_are_called_by_their_choices(tmp_path: Path, make_run: Make) -> None:
     for name in ("nft", "grpo"):
         make_run(tmp_path / name, choices={"algo": name})
-    groups = groups_of_runs(read_member(tmp_path / n, read_run) for n in ("nft", "grpo"))
+    groups = groups_of_runs(read_run(tmp_path / n) for n in ("nft", "grpo"))
     assert [group.name for group in groups] == ["algo=nft", "algo=grpo"]
 
 
@@ -31,12 +31,12 @@ def test_rows_are_called_by_what_was_typed_and_not_by_what_follows(
         beta = {"algo": {"beta": 0.1}} if name == "nft" else {}
         run = make_run(tmp_path / name, choices={"algo": name}, iterations=iterations, config=beta)
         (run / "command.txt").write_text(f"rlfactory algo={name} {words}\n")
-    groups = groups_of_runs(read_member(tmp_path / n, read_run) for n in ("nft", "grpo"))
+    groups = groups_of_runs(read_run(tmp_path / n) for n in ("nft", "grpo"))
     assert [group.name for group in groups] == ["algo=nft, algo.beta=0.1", "algo=grpo"]
 
 
 def test_a_lone_row_is_called_by_its_choices(tmp_path: Path, make_run: Make) -> None:
-    (group,) = groups_of_runs([read_member(make_run(tmp_path / "a"), read_run)])
+    (group,) = groups_of_runs([read_run(make_run(tmp_path / "a"))])
     assert group.name == "tiny_sd3, nft, shapes"
 
 
@@ -44,7 +44,7 @@ def test_a_damaged_run_is_a_row_by_its_folders_name(tmp_path: Path, make_run: Ma
     make_run(tmp_path / "a")
     broken = make_run(tmp_path / "b")
     (broken / "config.yaml").unlink()
-    groups = groups_of_runs([read_member(tmp_path / n, read_run) for n in ("a", "b")])
+    groups = groups_of_runs([read_run(tmp_path / n) for n in ("a", "b")])
     assert [(group.name, group.status) for group in groups][1] == ("b", "1 damaged")
     assert groups[1].runs == []
 
@@ -53,7 +53,7 @@ def test_only_what_is_done_counts(tmp_path: Path, make_sweep: Make, make_run: Ma
     folder = make_sweep(tmp_path / "s")
     make_run(folder / "nft-s0")
     make_run(folder / "nft-s1", seed=1, status="preempted")
-    nft, grpo, flux = groups_of_table(Table.load(folder), folder, read_run)
+    nft, grpo, flux = groups_of_table(Table.load(folder), folder)
     assert [run.path.name for run in nft.runs] == ["nft-s0"]
     assert nft.status == "1 done, 1 preempted"
     assert grpo.status == "2 not begun"
@@ -74,7 +74,7 @@ def test_runs_that_vary_in_more_than_the_seed_are_several_rows(
         for s in (0, 1)
     ]
     table = _table(tmp_path / "s", [Row("A", {"shapes": 0.5})], jobs, make_sweep)
-    groups = groups_of_table(table, tmp_path / "s", read_run)
+    groups = groups_of_table(table, tmp_path / "s")
     assert [group.name for group in groups] == ["A, optimizer.lr=0.1", "A, optimizer.lr=0.2"]
     assert [len(group.members) for group in groups] == [2, 2]
     assert all(group.claimed == {"shapes": 0.5} for group in groups)
@@ -93,7 +93,7 @@ def test_a_trial_has_its_number_and_rounded_values(tmp_path: Path, make_sweep: M
         for n, (lr, weight) in enumerate(values)
     ]
     table = _table(tmp_path / "s", [Row("A")], jobs, make_sweep)
-    assert [group.name for group in groups_of_table(table, tmp_path / "s", read_run)] == [
+    assert [group.name for group in groups_of_table(table, tmp_path / "s")] == [
         "A, trial 0: optimizer.lr 6.73e-05, coefficient.value 0.0405",
         "A, trial 1: optimizer.lr 0.00025, coefficient.value 0.1",
     ]
@@ -111,7 +111,7 @@ def test_of_stages_the_last_counts_and_remembers_the_earlier(
     table = _table(folder, [Row("A")], jobs, make_sweep)
     for job in jobs:
         make_run(folder / job.folder)
-    (group,) = groups_of_table(table, folder, read_run)
+    (group,) = groups_of_table(table, folder)
     assert (group.name, group.status) == ("A", "1 done")
     assert group.members[0].path.name == "a3"
     assert [run.path.name for run in group.members[0].earlier] == ["a1", "a2"]
@@ -129,7 +129,7 @@ def test_a_row_before_training_is_measured_by_the_first_stage_of_another(
     table = _table(folder, rows, jobs, make_sweep)
     for job in jobs:
         make_run(folder / job.folder)
-    base, own = groups_of_table(table, folder, read_run)
+    base, own = groups_of_table(table, folder)
     assert base.untrained
     assert [run.path.name for run in base.runs] == ["a1"]
     assert base.status == "before training"
@@ -148,7 +148,7 @@ def test_a_stage_of_another_row_is_an_earlier_stage_of_this_one(
     table = _table(folder, [Row("base", before="B"), Row("A"), Row("B")], jobs, make_sweep)
     for job in jobs:
         make_run(folder / job.folder)
-    base, first, second = groups_of_table(table, folder, read_run)
+    base, first, second = groups_of_table(table, folder)
     assert [run.path.name for run in base.runs] == ["a1"]
     assert [run.path.name for run in first.runs] == ["a2"]
     assert [run.path.name for run in second.runs] == ["b2"]
@@ -160,7 +160,7 @@ def test_stages_that_vary_are_called_by_what_varies(tmp_path: Path, make_sweep: 
         Job(f"a{lr}", "A", f"a{lr}", [], {"lr": lr, "seed": 0, "stage": 2}) for lr in (0.1, 0.2)
     ]
     table = _table(tmp_path / "s", [Row("A")], jobs, make_sweep)
-    groups = groups_of_table(table, tmp_path / "s", read_run)
+    groups = groups_of_table(table, tmp_path / "s")
     assert [group.name for group in groups] == ["A, lr=0.1", "A, lr=0.2"]
 
 

@@ -21,7 +21,7 @@ from rlfactory.report.image_grid import (
     drawable,
     font,
     grid,
-    strip,
+    sheet,
     tile,
     wrap,
 )
@@ -86,7 +86,7 @@ def test_wrapped_text_fits_and_keeps_its_words(width: int, lines: int) -> None:
 @pytest.mark.slow
 def test_a_grid_shows_every_picture_once_in_reading_order(tmp_path: Path) -> None:
     images, captions = scenes(8)
-    grid([*images], captions, tmp_path / "grid.png", "Title", columns=3)
+    grid([*images], captions, tmp_path / "grid.png", title="Title", columns=3)
     page = load(tmp_path / "grid.png")
     found = [places(page, image) for image in images]
     assert all(len(place) == 1 for place in found)
@@ -98,8 +98,10 @@ def test_a_grid_shows_every_picture_once_in_reading_order(tmp_path: Path) -> Non
 def test_nothing_touches_the_edge_of_the_page(tmp_path: Path) -> None:
     images, _ = scenes(5)
     long = ["a very long caption that must be cut somewhere " * 5] * 5
-    grid([*images], long, tmp_path / "g.png", "t" * 500, columns=2, scores=[0.5] * 5, good=0.5)
-    strip([list(images[:2])] * 2, long[:2], ["a", "b"], tmp_path / "s.png", "t" * 500)
+    look = {"title": "t" * 500, "good": 0.5}
+    grid([*images], long, tmp_path / "g.png", columns=2, scores=[0.5] * 5, **look)
+    rows = [list(images[:2])] * 2
+    sheet(rows, tmp_path / "s.png", labels=long[:2], heads=["a", "b"], **look)
     for name in ("g.png", "s.png"):
         page = load(tmp_path / name)
         inner = page[12:-12, 12:-12]
@@ -142,7 +144,8 @@ def test_a_caption_and_a_score_are_drawn_below(tmp_path: Path) -> None:
 def test_a_strip_is_prompts_by_moments(tmp_path: Path) -> None:
     images, captions = scenes(6)
     rows = [list(images[:3]), list(images[3:])]
-    strip(rows, captions[:2], ["0", "30", "60"], tmp_path / "s.png", scores=[[0, 1, 1]] * 2, good=1)
+    texts = {"labels": captions[:2], "heads": ["0", "30", "60"]}
+    sheet(rows, tmp_path / "s.png", **texts, scores=[[0, 1, 1]] * 2, good=1)
     page = load(tmp_path / "s.png")
     at = [[places(page, image)[0] for image in row] for row in rows]
     assert [x for x, _ in at[0]] == [x for x, _ in at[1]]
@@ -186,7 +189,7 @@ def test_scores_stand_below_the_pictures_of_a_strip(tmp_path: Path) -> None:
 
     def dark(scores: list[float | None]) -> int:
         path = tmp_path / "s.png"
-        strip([[*images]], [""], ["0", "9"], path, scores=[scores])
+        sheet([[*images]], path, labels=[""], heads=["0", "9"], scores=[scores])
         page = load(path)
         ((_, y),) = places(page, images[0])
         return int((page[y + 195 :] < 200).all(-1).sum())

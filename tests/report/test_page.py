@@ -3,7 +3,6 @@
 import base64
 import io
 import json
-import math
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -11,25 +10,11 @@ from html.parser import HTMLParser
 import pytest
 from PIL import Image
 
-from rlfactory.report.page import (
-    LARGEST,
-    best_row,
-    embed,
-    interval,
-    is_gain,
-    page,
-    runs_counted,
-    status_kind,
-    summary,
-    write_page,
-    write_run_page,
-)
-from rlfactory.report.report import Comparison, Report, ReportRow, SampleImage
+from rlfactory.report.page import LARGEST, embed, page, summary, write_page, write_run_page
+from rlfactory.report.report import Cell, Report, SampleImage
 from rlfactory.report.run_content import run_content
 from rlfactory.report.sample_pairs import Sample, SamplePair
 from rlfactory.run.folder import RunFolder
-from rlfactory.sweep.table import Column
-from rlfactory.utils.text import plural
 
 
 def test_figures_stand_under_their_rows(report):
@@ -98,7 +83,7 @@ def test_marks_of_the_template_in_a_report_are_only_text(report):
 
 
 def test_a_report_of_nothing_is_still_a_page(report):
-    nothing = replace(report, **EMPTY, differences={}, notes=[], comparisons=[])
+    nothing = replace(report, **EMPTY, notes=[], tables=[])
     html = page(nothing)
     assert "<section" not in html
     assert "<h1>" in html
@@ -124,84 +109,30 @@ def section(report: Report, anchor: str) -> str:
 
 def test_where_it_is_from_and_what_it_costs(report):
     html = page(report)
-    assert "V-GRPO (2025) · Table 6" in html
-    assert "400 GPU-hours at full size" in html
+    assert "V-GRPO (2025), Table 6" in html
+    assert "400 GPU hours" in html
     assert summary(report) == "3 rows, 2 of them measured in 3 runs"
     assert summary(report) in html
 
 
-def test_an_unknown_budget_and_an_empty_tolerance_are_left_out(report):
-    about = replace(report.about, gpu_hours=None, tolerance="")
-    html = page(replace(report, about=about))
-    assert "<dt>Budget" not in html
-    assert "<dt>Tolerance" not in html
-
-
-def test_plain_runs_have_no_source(report):
-    assert 'class="eyebrow"' not in page(replace(report, about=None))
-
-
 def test_paper_and_ours_side_by_side(report):
     table = section(report, "results")
-    assert '<td class="paper first">0.97</td>' in table
-    assert 'title="Each run: 0.81, 0.79"><span>0.80</span><small>± 0.03</small>' in table
+    assert "<td>0.97</td><td>0.80 ± 0.03</td>" in table
+    assert table.count(": paper<") == table.count(": ours<") == 2
+    assert ">KL<" in table
 
 
-def test_a_column_that_no_paper_has_is_ours_alone(report):
-    table = section(report, "results")
-    assert table.count(">paper<") == 2
-    assert table.count(">ours<") == 2
-    assert 'rowspan="2" class="first">KL' in table
+def test_what_is_best_stands_out(report):
+    assert 'class="clear"' not in section(report, "results")
+    cells = [{n: Cell(c.paper, c.values * 4) for n, c in row.cells.items()} for row in report.rows]
+    rows = [replace(row, cells=own) for row, own in zip(report.rows, cells, strict=True)]
+    assert '<td class="clear">0.80 ± 0.00</td>' in section(replace(report, rows=rows), "results")
 
 
-def repeated(report: Report, column: str, count: int = 3) -> list[ReportRow]:
-    """The rows as if each number were of `count` runs."""
-    cells = [replace(row.cells[column], n=count) for row in report.rows]
-    return [replace(r, cells={column: c}) for r, c in zip(report.rows, cells, strict=True)]
-
-
-def test_the_best_follows_the_columns_sense(report):
-    geneval, _, kl = report.columns
-    rows = repeated(report, "geneval")
-    assert best_row(geneval, rows) == "V-GRPO"
-    assert best_row(kl, repeated(report, "kl")) == "Flow-GRPO, all steps"
-    assert best_row(replace(geneval, better="neither"), rows) is None
-    assert best_row(replace(geneval, better="declared"), rows) is None
-    assert best_row(geneval, rows[:1]) is None
-
-
-def test_below_three_runs_a_row_there_is_no_winner(report):
-    geneval = report.columns[0]
-    assert [row.cells["geneval"].n for row in report.rows] == [2, 1, 0]
-    assert best_row(geneval, report.rows) is None
-    assert best_row(geneval, repeated(report, "geneval", 2)) is None
-    three = repeated(report, "geneval")
-    assert best_row(geneval, [three[0], report.rows[1]]) is None
-    assert 'class="ours best' not in page(report)
-
-
-@pytest.mark.parametrize(
-    ("better", "low", "high", "n", "gained"),
-    [
-        ("higher", 0.1, 0.2, 3, True),
-        ("higher", -0.2, -0.1, 3, False),
-        ("lower", -0.2, -0.1, 3, True),
-        ("lower", 0.1, 0.2, 3, False),
-        ("higher", -0.1, 0.2, 3, False),
-        ("higher", 0.1, 0.2, 2, False),
-        ("higher", None, None, 3, False),
-    ],
-)
-def test_a_difference_stands_out_where_the_row_gained(better, low, high, n, gained):
-    column = Column("a", "A", "eval/a", better)
-    assert is_gain(Comparison("r", "o", "a", 0.1, low, high, n, None, None, None), column) == gained
-
-
-def test_runs_counted(report):
-    two, one = (report.rows[i].cells["geneval"] for i in (0, 1))
-    assert runs_counted(report.rows[0]) == "2"
-    assert runs_counted(report.rows[2]) == "–"
-    assert runs_counted(replace(report.rows[0], cells={"a": two, "b": one})) == "1–2"
+def test_what_stands_out_in_a_further_table_does_so_on_the_page(report):
+    table = section(report, "against-the-first-row")
+    assert table.count('<td class="clear">+0.10</td>') == table.count('class="clear"') == 1
+    assert '<td class="words">Flow-GRPO, all steps</td>' in table
 
 
 def test_rows_of_curves_carry_their_colour(report):
@@ -212,43 +143,15 @@ def test_rows_of_curves_carry_their_colour(report):
 def test_colours_come_round_with_another_chip(report):
     rows = [replace(report.rows[0], name=f"row {i}") for i in range(12)]
     curves = [replace(report.curves[0], row=row.name) for row in rows]
-    table = section(replace(report, rows=rows, curves=curves, differences={}), "results")
+    table = section(replace(report, rows=rows, curves=curves), "results")
     assert table.count('class="chip again" style="--c: var(--c1)"') == 1
     assert table.count("var(--c1)") == 2
-
-
-@pytest.mark.parametrize(
-    ("words", "kind"),
-    [("2 done", "good"), ("1 done, 1 failed", "bad"), ("1 running", "open"), ("", "none")],
-)
-def test_status_kinds(words, kind):
-    assert status_kind(words) == kind
-
-
-def test_a_difference_whose_interval_leaves_out_zero_stands_out(report):
-    unclear = [replace(report.comparisons[0], low=-0.1)]
-    assert '<td class="best"><span>0.10</span>' in section(report, "comparisons")
-    assert 'class="best"' not in section(replace(report, comparisons=unclear), "comparisons")
-
-
-def test_few_keys_go_across_and_many_go_down(report):
-    few = section(replace(report, differences={"a.b": ["1", "2", "3"]}), "configuration")
-    keys = {key: ["1", "2", "3"] for key in "abcd"}
-    many = section(replace(report, differences=keys), "configuration")
-    assert '<th scope="col"><code>a.b</code></th>' in few
-    assert '<th scope="row" class="name"><code>a</code></th>' in many
-
-
-def test_what_is_as_in_the_first_row_is_faint(report):
-    table = section(replace(report, differences={"k": ["1", "1", "2"]}), "configuration")
-    assert table.count('<span class="same">1</span>') == 1
-    assert "<span>2</span>" in table
 
 
 def test_responses_of_each_row_fold_and_the_first_row_is_open(report):
     pair = SamplePair("p", Sample(0.5, "old"), Sample(0.7, "new"))
     texts = {"b": [pair, pair], "a": [pair]}
-    html = section(replace(report, texts=texts), "texts")
+    html = section(replace(report, texts=texts), "responses")
     assert html.index(">b<") < html.index(">a<")
     assert html.count("<details") == 2
     assert html.count('<details class="wide" open>') == 1
@@ -257,7 +160,7 @@ def test_responses_of_each_row_fold_and_the_first_row_is_open(report):
 
 def test_an_empty_response_has_no_heading(report):
     pair = SamplePair("p", Sample(float("nan"), " "), Sample(0.7, "new"))
-    html = section(replace(report, texts={"a": [pair]}), "texts")
+    html = section(replace(report, texts={"a": [pair]}), "responses")
     assert html.count("<h3>") == 1
     assert "<h3>after <b>0.700</b></h3>" in html
 
@@ -348,21 +251,3 @@ def test_an_image_can_be_made_smaller(tmp_path):
     Image.new("RGB", (400, 100), "red").save(tmp_path / "a.png")
     embedded = embed(tmp_path / "a.png", 100)
     assert (embedded.width, embedded.height) == (100, 25)
-
-
-@pytest.mark.parametrize(
-    ("mean", "low", "high", "text"),
-    [
-        (0.5, 0.4, 0.6, "± 0.10"),
-        (0.5, 0.45, 0.7, "[0.45, 0.70]"),
-        (0.5, None, None, ""),
-        (None, 0.1, 0.2, ""),
-        (0.5, -math.inf, math.inf, ""),
-    ],
-)
-def test_an_interval_is_a_half_width_only_where_it_is_symmetric(mean, low, high, text):
-    assert interval(mean, low, high, 2) == text
-
-
-def test_plural():
-    assert [plural(n, "run") for n in (0, 1, 2)] == ["0 runs", "1 run", "2 runs"]

@@ -1,7 +1,6 @@
 import pytest
-from matplotlib.axes import Axes
 
-from rlfactory.report.plot import add_panels, panel_rows, saved_figure, svg_for_html, thinned
+from rlfactory.report.plot import panel_axes, panel_rows, saved_figure, svg_for_html
 
 
 @pytest.mark.parametrize(
@@ -14,7 +13,8 @@ def test_rows_of_panels_are_even(count: int, rows: list[int]) -> None:
 
 def test_a_row_has_no_hole() -> None:
     with saved_figure((9, 6)) as figure:
-        add_panels(figure, [lambda axes: axes.plot([0, 1], [0, 1])] * 5)
+        for axes in panel_axes(figure, 5):
+            axes.plot([0, 1], [0, 1])
         figure.draw_without_rendering()
         boxes = [axes.get_position() for axes in figure.axes]
     right = max(box.x1 for box in boxes)
@@ -23,26 +23,11 @@ def test_a_row_has_no_hole() -> None:
     assert boxes[3].width > 1.3 * boxes[0].width
 
 
-def test_ticks_are_the_iterations_that_were_asked_for() -> None:
-    def draw(axes: Axes) -> None:
-        axes.plot([1, 40], [0, 1])
-
-    with saved_figure((4, 3)) as figure:
-        add_panels(figure, [draw], ticks=[0, 10, 20, 30, 40])
-        (axes,) = figure.axes
-        assert axes.get_xticks().tolist() == [0, 10, 20, 30, 40]
-        assert axes.get_xlim()[0] > -2
-
-
-def test_many_ticks_are_thinned() -> None:
-    assert thinned([0, 5, 10]) == [0, 5, 10]
-    assert thinned([*range(0, 101)]) == [*range(0, 101, 13)]
-
-
 def test_svg_for_a_page_has_the_pages_colors_and_its_own_ids() -> None:
     with saved_figure((3, 2)) as figure:
-        add_panels(figure, [lambda axes: axes.plot([0, 1], [0, 1], color="#3465a4", label="<b>")])
-        figure.axes[0].legend()
+        (axes,) = panel_axes(figure, 1)
+        axes.plot([0, 1], [0, 1], color="#3465a4", label="<b>")
+        axes.legend()
         svg = svg_for_html(figure, "p7")
     assert svg.startswith("<svg")
     assert "#3465a4" not in svg

@@ -7,13 +7,7 @@ import torch
 from PIL import Image
 
 from rlfactory.prompts.ops.pictured import PicturedText, png_of
-from rlfactory.report.results import (
-    ImageGallery,
-    TextGallery,
-    VideoGallery,
-    beside_sources,
-    gallery,
-)
+from rlfactory.report.results import Gallery, beside_sources
 from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.scores import Scores
 
@@ -21,33 +15,27 @@ PROMPTS = ["a | b", "the\nsecond", "third"]
 SCORES = Scores(PROMPTS, {"main": np.array([0.25, np.nan, 1.0])})
 
 
-def test_each_medium_has_its_kind(tmp_path: Path) -> None:
-    assert isinstance(gallery("images", tmp_path, "main", None, 2), ImageGallery)
-    assert isinstance(gallery("videos", tmp_path, "main", None, 2), VideoGallery)
-    assert isinstance(gallery("texts", tmp_path, "main", None, 2), TextGallery)
-
-
 def test_texts_become_a_table_that_nothing_breaks(tmp_path: Path) -> None:
     drawn = GeneratedSamples(texts=["goes | on", "two\nlines", "unseen"])
-    path = TextGallery(tmp_path, "main", None, 2).show("eval", "After all", drawn, SCORES)
+    path = Gallery(tmp_path, "main", None, 2).show("eval", "After all", drawn, SCORES)
     lines = path.read_text().splitlines()
-    assert lines[0] == "# After all"
+    assert lines[0] == "**After all**"
     rows = [line for line in lines if line.startswith("| ")][1:]
     assert len(rows) == 2
-    assert rows[0] == "| 0.250 | a \\| b | goes \\| on |"
+    assert rows[0] == "| a \\| b | goes \\| on | 0.250 |"
     assert "two lines" in rows[1]
 
 
 def test_a_text_stands_beside_its_divergence_where_that_is_known(tmp_path: Path) -> None:
     drawn = GeneratedSamples(texts=["x", "y", "z"], kl=torch.tensor([1.5, -0.25, 3.0]))
-    rows = TextGallery(tmp_path, "main", None, 3).show("eval", "", drawn, SCORES).read_text()
-    assert "| main | KL | prompt | response |" in rows
-    assert "| 0.250 | 1.500 | a" in rows
-    assert "| -0.250 | the second | y |" in rows
+    rows = Gallery(tmp_path, "main", None, 3).show("eval", "", drawn, SCORES).read_text()
+    assert "| prompt | response | main | KL |" in rows
+    assert "| x | 0.250 | 1.500 |" in rows
+    assert "| the second | y | – | -0.250 |" in rows
 
 
 def test_a_page_shows_the_same_prompts_over_training(tmp_path: Path) -> None:
-    shown = TextGallery(tmp_path, "main", None, 2)
+    shown = Gallery(tmp_path, "main", None, 2)
     shown.record_preview(5, GeneratedSamples(texts=["x5", "y5", "z5"]))
     shown.record_preview(0, GeneratedSamples(texts=["x0", "y0", "z0"]))
     shown.write_strip(PROMPTS)
@@ -57,7 +45,7 @@ def test_a_page_shows_the_same_prompts_over_training(tmp_path: Path) -> None:
 
 def test_pictures_become_a_grid_and_a_strip(tmp_path: Path) -> None:
     images = torch.randint(0, 255, (3, 3, 16, 16), dtype=torch.uint8)
-    shown = ImageGallery(tmp_path / "samples", "main", 1.0, 3)
+    shown = Gallery(tmp_path / "samples", "main", 1.0, 3)
     path = shown.show("eval", "After all", GeneratedSamples(images=images), SCORES)
     assert min(Image.open(path).size) > 100
     shown.record_preview(0, GeneratedSamples(images=images))
@@ -69,7 +57,7 @@ def test_a_later_attempt_shows_the_same_strip(tmp_path: Path) -> None:
     images = torch.randint(0, 255, (2, 3, 16, 24), dtype=torch.uint8)
     strips = []
     for name, attempts in (("one", 1), ("two", 2)):
-        shown = [ImageGallery(tmp_path / name, "main", 1.0, 3) for _ in range(attempts)]
+        shown = [Gallery(tmp_path / name, "main", 1.0, 3) for _ in range(attempts)]
         shown[0].record_preview(0, GeneratedSamples(images=images))
         shown[-1].record_preview(1000000, GeneratedSamples(images=255 - images))
         shown[-1].write_strip(PROMPTS)
@@ -81,7 +69,7 @@ def test_a_strip_leaves_out_what_is_no_picture_any_more(tmp_path: Path) -> None:
     images = torch.randint(0, 255, (3, 3, 16, 16), dtype=torch.uint8)
     pages = []
     for name, prompts in (("all", [PROMPTS[0], PROMPTS[2]]), ("damaged", PROMPTS)):
-        shown = ImageGallery(tmp_path / name, "main", 1.0, 3)
+        shown = Gallery(tmp_path / name, "main", 1.0, 3)
         kept = images if name == "damaged" else images[[0, 2]]
         for iteration in (0, 5):
             shown.record_preview(iteration, GeneratedSamples(images=kept))
@@ -95,7 +83,7 @@ def test_a_strip_leaves_out_what_is_no_picture_any_more(tmp_path: Path) -> None:
 
 
 def test_a_page_leaves_out_what_is_no_response_any_more(tmp_path: Path) -> None:
-    shown = TextGallery(tmp_path, "main", None, 2)
+    shown = Gallery(tmp_path, "main", None, 2)
     for iteration in (0, 5, 10):
         shown.record_preview(iteration, GeneratedSamples(texts=[f"x{iteration}", f"y{iteration}"]))
     (shown.kept / "000005.json").write_text("[1")
@@ -109,14 +97,14 @@ def test_a_page_leaves_out_what_is_no_response_any_more(tmp_path: Path) -> None:
 
 
 def test_nothing_kept_is_no_strip(tmp_path: Path) -> None:
-    ImageGallery(tmp_path, "main", None, 3).write_strip(PROMPTS)
+    Gallery(tmp_path, "main", None, 3).write_strip(PROMPTS)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_first_and_last_pictures_are_kept(tmp_path: Path) -> None:
     images = torch.randint(0, 255, (8, 3, 16, 16), dtype=torch.uint8)
     prompts = [f"p{i}" for i in range(8)]
-    shown = ImageGallery(tmp_path / "samples", "main", 1.0, 8)
+    shown = Gallery(tmp_path / "samples", "main", 1.0, 8)
     for iteration in (0, 5, 10):
         scores = Scores(prompts, {"main": np.linspace(0, 1, 8) * (iteration + 1)})
         shown.record_evaluation(iteration, GeneratedSamples(images=images))
@@ -132,7 +120,7 @@ def test_a_strip_shows_the_scores_of_evaluations(tmp_path: Path) -> None:
     images = torch.randint(0, 255, (3, 3, 16, 16), dtype=torch.uint8)
     heights = []
     for name, is_scored in (("a", False), ("b", True)):
-        shown = ImageGallery(tmp_path / name / "samples", "main", None, 3)
+        shown = Gallery(tmp_path / name / "samples", "main", None, 3)
         shown.record_preview(0, GeneratedSamples(images=images))
         if is_scored:
             shown.show("eval_000000", "t", GeneratedSamples(images=images), SCORES)
@@ -144,7 +132,7 @@ def test_a_strip_shows_the_scores_of_evaluations(tmp_path: Path) -> None:
 
 def test_videos_become_contact_sheets_and_a_gif(tmp_path: Path) -> None:
     videos = torch.randint(0, 255, (3, 5, 3, 16, 24), dtype=torch.uint8)
-    shown = VideoGallery(tmp_path / "samples", "main", 1.0, 3)
+    shown = Gallery(tmp_path / "samples", "main", 1.0, 3)
     drawn = GeneratedSamples(images=videos, frame_rate=10)
     path = shown.show("eval", "After all", drawn, SCORES)
     assert path.suffix == ".png"

@@ -15,8 +15,8 @@ def test_a_page_knows_what_was_run_and_on_what(images: RunFolder) -> None:
     assert found.facts["Seed"] == "7"
     assert "torch 2.13" in found.facts["Versions"]
     assert found.facts["Wall time"].startswith("0:09")
-    assert found.curves.ticks == [0, 4]
-    assert found.table["main"]["all"].count == 5
+    assert found.ticks == [0, 4]
+    assert found.sections[0].table.lines[0][-1] == "5"
     assert ("curves", "curves.png") in found.links
     assert "Command" not in found.facts
 
@@ -26,7 +26,8 @@ def test_prompts_are_called_held_out_only_where_all_evaluations_say_so(images: R
         path = images.evaluation(iteration)
         replace(Scores.load(path), separate=True).save(path)
         found = run_content(images)
-        assert found.label == found.curves.label == label
+        assert found.sections[0].title == f"Scores on {label}"
+        assert label in found.rows
 
 
 def test_a_pair_is_shown_once_with_all_that_it_was_chosen_for(images: RunFolder) -> None:
@@ -37,10 +38,10 @@ def test_a_pair_is_shown_once_with_all_that_it_was_chosen_for(images: RunFolder)
     )
     improved, *_ = found.kinds["Most improved"]
     assert improved.change > 0
-    assert "Most improved" in found.tags[id(improved)]
+    assert "Most improved" in improved.tags
     (worsened,) = found.kinds["Most worsened"]
     assert worsened.prompt == "two squares"
-    assert found.tags[id(worsened)] == ["Most worsened", "Worst after training"]
+    assert worsened.tags == ["Most worsened", "Worst after training"]
 
 
 def test_advice_comes_from_the_summary_unless_it_is_given(images: RunFolder) -> None:
@@ -53,7 +54,7 @@ def test_advice_comes_from_the_summary_unless_it_is_given(images: RunFolder) -> 
 def test_a_run_that_has_hardly_begun_has_a_page(tmp_path) -> None:
     folder = RunFolder.create(tmp_path / "run")
     found = run_content(folder)
-    assert (found.main, found.table, found.kinds, found.before) == ("", {}, {}, None)
+    assert (found.main, found.sections, found.kinds, found.curves) == ("", [], {}, [])
     assert main_score(folder) == ""
 
 
@@ -62,8 +63,8 @@ def test_what_is_damaged_is_left_out(images: RunFolder) -> None:
     images.evaluation(4).write_text("{")
     (images.samples / "eval_000000.json").write_text("{")
     found = run_content(images)
-    assert found.after is None
-    assert found.table == {}
+    assert found.pairs[""][1] is None
+    assert found.sections[0].note == "Evaluated once."
     assert found.kinds == {}
     assert found.main == "main"
 
@@ -74,8 +75,8 @@ def test_each_prompt_set_has_its_changes_and_its_curves(images: RunFolder) -> No
         replace(scores, separate=True).save(images.prompt_set("signs").evaluation(iteration))
     scores.save(images.prompt_set("once").evaluation(0))
     found = run_content(images)
-    assert [*found.sets] == ["once", "signs"]
-    assert found.sets["signs"].table == found.table
-    assert found.sets["signs"].label == "held-out prompts"
-    assert found.sets["once"].table == {}
-    assert [*found.curves.sets["signs"]] == [0, 4]
+    titles = [section.title for section in found.sections if not section.folded]
+    assert titles == ["Scores on evaluation prompts", "Scores on once", "Scores on signs"]
+    by_title = {section.title: section for section in found.sections}
+    assert by_title["Scores on once"].note == "Evaluated once."
+    assert by_title["Scores on signs"].table.lines == by_title[titles[0]].table.lines

@@ -56,14 +56,15 @@ def test_a_damaged_table_makes_no_pairs(tmp_path: Path) -> None:
 def test_what_changed_most_and_what_is_best_are_chosen() -> None:
     up, down, best, unscored = pair(0.1, 0.6), pair(0.5, 0.2), pair(0.9, 0.9), pair(NAN, 1.0)
     chosen = choose([up, down, best, unscored], count=1)
-    assert chosen == {
-        "Most improved": [up],
-        "Most worsened": [down],
-        "Best after training": [best],
-        "Worst after training": [down],
+    assert {title: [pair.prompt for pair in some] for title, some in chosen.items()} == {
+        "Most improved": [up.prompt],
+        "Most worsened": [down.prompt],
+        "Best after training": [best.prompt],
+        "All others": [unscored.prompt],
     }
+    assert chosen["Most worsened"][0].tags == ["Most worsened", "Worst after training"]
     assert choose([]) == {}
     several = [pair(0.0, float(i)) for i in range(16)]
-    assert [len(some) for some in choose(several).values()] == [4, 4, 4]
-    assert [len(some) for some in choose(several[:8]).values()] == [2, 2, 2]
+    assert [len(some) for some in choose(several).values()] == [4, 4, 8]
+    assert [len(some) for some in choose(several[:8]).values()] == [2, 2, 4]
     assert "Most worsened" not in choose([up])

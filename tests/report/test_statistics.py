@@ -19,7 +19,6 @@ from rlfactory.report.statistics import (
     interquartile_mean,
     mean_interval,
     paired_change,
-    paired_difference,
     probability_of_improvement,
     stratified_bootstrap,
     t_quantile,
@@ -228,12 +227,3 @@ def test_a_bootstrap_is_the_same_each_time_and_in_pieces() -> None:
     assert first == again
     assert first is not None
     assert first[0] < interquartile_mean(x) < first[1]
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_pairs_take_out_what_a_seed_does_to_both(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    luck, noise = 100 * rng.normal(size=4), rng.normal(size=4)
-    mean, interval = paired_difference(luck + noise, luck)
-    assert mean == pytest.approx(noise.mean())
-    assert interval == pytest.approx(stats.t.interval(0.95, 3, noise.mean(), stats.sem(noise)))

@@ -4,18 +4,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
-from rich.table import Table
 
 from rlfactory.report.statistics import bootstrap_interval, paired_change
 from rlfactory.report.summary import (
     changes,
-    markdown_table,
-    means_table,
-    summary_table,
+    mean_sections,
+    score_sections,
     where_to_look,
     write_summary,
 )
+from rlfactory.report.text_table import Terminal, markdown_sections
 from rlfactory.run.environment import Environment, record_environment
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.scores import Scores, read_sets, set_pairs
@@ -80,32 +78,39 @@ def test_other_prompts_make_no_pairs() -> None:
         changes(before, other)
 
 
+def markdown(before: Scores, after: Scores) -> str:
+    return "\n".join(markdown_sections(score_sections({"": (before, after)})))
+
+
 def test_the_note_calls_prompts_held_out_only_where_none_is_trained_on() -> None:
     before, after = pair()
-    assert "the same evaluation prompts" in "\n".join(markdown_table(before, after))
+    assert "the same evaluation prompts" in markdown(before, after)
     first, last = (replace(scores, separate=True) for scores in (before, after))
-    assert "the same held-out prompts" in "\n".join(markdown_table(first, last))
+    assert "the same held-out prompts" in markdown(first, last)
+
+
+def test_the_note_says_which_way_is_better() -> None:
+    before, after = pair()
+    assert "is better" not in markdown(before, after)
+    before = replace(before, better={"strict": "higher", "noise": "lower"})
+    assert "Higher is better in strict; lower is better in noise." in markdown(before, after)
 
 
 def test_without_categories_there_is_one_row_a_score() -> None:
     before, after = (Scores(["a", "b"], {"x": np.array([0.0, 1.0])}) for _ in range(2))
     assert list(changes(before, after)["x"]) == ["all"]
-    assert summary_table({"": (before, after)}).row_count == 1
+    (section,) = score_sections({"": (before, after)})
+    assert len(section.table.lines) == 1
 
 
-def test_the_table_fits_a_terminal_and_marks_what_is_clear() -> None:
+def test_what_is_clear_stands_out() -> None:
     before, after = pair()
-    console = Console(width=80, force_terminal=True, color_system="standard")
-    with console.capture() as capture:
-        console.print(summary_table({"": (before, after)}))
-    text = capture.get()
-    change = changes(before, after)["strict"]["all"]
-    assert f"\x1b[1m+{change.difference:.3f}\x1b[0m" in text
-    weak = changes(before, after)["noise"]["all"]
-    assert not weak.is_clear
-    assert f"\x1b[1m{weak.difference:+.3f}" not in text
-    assert "-0.020" in text
-    assert "…" in text
+    whole, kinds = score_sections({"": (before, after)})
+    assert (whole.folded, kinds.folded) == (False, True)
+    assert whole.table.lines[0][3] == f"{changes(before, after)['strict']['all'].difference:+.3f}"
+    assert whole.table.strong == {(0, 3)}
+    assert whole.table.lines[2][:4] == ["diversity", "0.300", "0.280", "-0.020"]
+    assert kinds.table.lines[1][0] == "strict, counting"
 
 
 def test_the_page_has_results_cost_and_pointers(tmp_path: Path) -> None:
@@ -119,7 +124,7 @@ def test_the_page_has_results_cost_and_pointers(tmp_path: Path) -> None:
     text = folder.summary.read_text()
     change = changes(before, after)["strict"]["all"]
     assert (
-        f"| **strict** | {change.before:.3f} | {change.after:.3f} | +{change.difference:.3f} |"
+        f"| strict | {change.before:.3f} | {change.after:.3f} | **+{change.difference:.3f}** |"
         in text
     )
     main, details = text.split("<details><summary>By category of prompts</summary>")
@@ -134,14 +139,14 @@ def test_the_page_has_results_cost_and_pointers(tmp_path: Path) -> None:
     assert {*names, "curves.png", "checkpoints/step_000060"} == {*links}
     assert all((folder.path / link).exists() for link in links)
     assert f'rlfactory sample {folder.path} --prompt "..."' in text
-    assert text.startswith("# my_run\n\n2 iterations of training.")
+    assert text.startswith("# my_run\n\n2 iterations of training.\n\n## Scores on")
 
 
 def test_a_run_that_was_interrupted_says_so(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run")
     write_summary(folder, {"": (pair()[0], None)}, [])
     text = folder.summary.read_text()
-    assert "stopped before it was evaluated again" in text
+    assert "Evaluated once." in text
     assert "nothing was measured" in text
     assert "| strict |" in text
     assert "Advice" not in text
@@ -183,19 +188,12 @@ def test_it_says_how_the_run_was_made(tmp_path: Path) -> None:
 
 def test_a_single_pair_has_no_interval() -> None:
     before, after = (Scores(["a"], {"x": np.array([value])}) for value in (0.0, 1.0))
-    assert "| **x** | 0.000 | 1.000 | +1.000 | – | 1 |" in markdown_table(before, after)
+    assert "| x | 0.000 | 1.000 | +1.000 | – | 1 |" in markdown(before, after)
 
 
 def test_the_rounding_errors_of_a_divergence_are_not_shown() -> None:
     before, after = (Scores(["a"], {"x": np.zeros(1)}, kl=kl) for kl in (-1.1e-7, 0.02))
-    assert "| KL a token | 0.000 | 0.020 | +0.020 |  |  |" in markdown_table(before, after)
-
-
-def printed(table: Table) -> str:
-    console = Console(width=100)
-    with console.capture() as capture:
-        console.print(table)
-    return capture.get()
+    assert "| KL a token | 0.000 | 0.020 | +0.020 |  |  |" in markdown(before, after)
 
 
 def save_set(folder: RunFolder, name: str, *evaluations: Scores) -> None:
@@ -203,15 +201,12 @@ def save_set(folder: RunFolder, name: str, *evaluations: Scores) -> None:
         scores.save(folder.prompt_set(name).evaluation(iteration))
 
 
-def test_each_prompt_set_stands_below_its_name_with_its_changes() -> None:
-    before, after = pair()
+def test_each_prompt_set_has_its_changes(capsys: pytest.CaptureFixture[str]) -> None:
     first, last = (Scores(["a", "b"], {"ocr": np.array([v, v])}) for v in (0.25, 0.75))
-    lines = printed(
-        summary_table({"": (before, after), "signs": (first, last), "once": (first, None)})
-    )
-    below = lines[lines.index("on signs") :].splitlines()
-    assert below[1].split() == ["ocr", "0.250", "0.750", "+0.500", "+0.500", "…", "+0.500", "2"]
-    assert "once" not in lines
+    Terminal().sections(score_sections({"": pair(), "signs": (first, last)}))
+    lines = capsys.readouterr().out
+    below = lines[lines.index("Scores on signs") :].splitlines()
+    assert below[2].split() == ["ocr", "0.250", "0.750", "+0.500", "+0.500", "…", "+0.500", "2"]
 
 
 def test_the_summary_has_a_section_for_each_prompt_set(tmp_path: Path) -> None:
@@ -220,15 +215,15 @@ def test_the_summary_has_a_section_for_each_prompt_set(tmp_path: Path) -> None:
     save_set(folder, "signs", before, after)
     sets = set_pairs(read_sets(folder))
     write_summary(folder, {"": (before, after), **sets}, METRICS)
-    own, _, section = folder.summary.read_text().partition("## Scores on `signs`")
+    own, _, section = folder.summary.read_text().partition("## Scores on signs")
     change = changes(before, after)["strict"]["all"]
-    assert f"| **strict** | {change.before:.3f} | {change.after:.3f} |" in section
+    assert f"| strict | {change.before:.3f} | {change.after:.3f} |" in section
     assert "| strict, counting |" in section
     assert own.startswith("# run")
     write_summary(folder, {name: (before, None) for name in ("", "signs")}, METRICS)
-    _, _, section = folder.summary.read_text().partition("## Scores on `signs`")
+    _, _, section = folder.summary.read_text().partition("## Scores on signs")
     assert f"| strict | {before.means()['strict']:.3f} |" in section
-    assert "stopped before" in section
+    assert "Evaluated once." in section
 
 
 def test_samples_of_prompt_sets_are_pointed_to(tmp_path: Path) -> None:
@@ -245,15 +240,13 @@ def test_means_have_intervals_over_prompts_and_a_row_for_each_category() -> None
     twice = Scores(
         scores.prompts * 2, {"strict": np.tile(scores.values["strict"], 2)}, ["x"] * 240, noises=2
     )
-    lines = printed(means_table({"": scores, "signs": twice})).splitlines()
+    own, kinds, signs, _ = mean_sections({"": scores, "signs": twice})
     low, high = bootstrap_interval(scores.values["strict"])
-    mean = scores.means()["strict"]
-    cells = [f"{mean:.3f}", f"{low:.3f}", "…", f"{high:.3f}", "120"]
-    assert lines[1].split() == ["strict", *cells]
-    assert [line.split()[0] for line in lines[2:5]] == ["colors", "counting", "position"]
+    cells = [f"{scores.means()['strict']:.3f}", f"{low:.3f} … {high:.3f}", "120"]
+    assert own.table.lines[0] == ["strict", *cells]
+    names = [f"strict, {kind}" for kind in ("colors", "counting", "position")]
+    assert [line[0] for line in kinds.table.lines[:3]] == names
     counting = scores.values["strict"][1::3]
-    assert lines[3].split()[1] == f"{counting.mean():.3f}"
-    assert lines[3].split()[-1] == "40"
-    below = lines[lines.index(next(line for line in lines if line.startswith("on signs"))) + 1 :]
-    assert below[0].split() == ["strict", *cells]
-    assert below[1].split() == ["x", *cells]
+    assert kinds.table.lines[1][1] == f"{counting.mean():.3f}"
+    assert kinds.table.lines[1][-1] == "40"
+    assert (signs.title, signs.table.lines) == ("Scores on signs", [["strict", *cells]])

@@ -1,19 +1,10 @@
-import math
 from dataclasses import replace
 
 import pytest
 
-from rlfactory.report.report import Cell, Comparison, Report, ReportRow
-from rlfactory.report.table import (
-    comparison_table,
-    difference_table,
-    differences_by_row,
-    fixed,
-    main_table,
-    ours,
-    short_count,
-    spread_table,
-)
+from rlfactory.report.report import Cell, Report, ReportRow
+from rlfactory.report.table import best_row, difference_table, main_table, ours, spread_table
+from rlfactory.report.text_table import short_count
 from rlfactory.sweep.table import Column
 
 A, B = Column("a", "A", "eval/a", digits=2), Column("b", "B", "eval/b", digits=1)
@@ -23,8 +14,8 @@ def row(name: str, a: Cell, b: Cell, note: str = "") -> ReportRow:
     return ReportRow(name, {"a": a, "b": b}, 1200, 2.5e6, "3 done", note)
 
 
-NOTHING = Cell(None, None, None, None, 0, [])
-OURS = Cell(0.97, 0.951, 0.931, 0.971, 3, [0.95] * 3, 0.95, 0.93, 0.96)
+NOTHING = Cell()
+OURS = Cell(0.97, [0.943, 0.951, 0.959])
 REPORT = Report(
     title="t",
     about=None,
@@ -33,13 +24,7 @@ REPORT = Report(
     curves=[],
     images=[],
     texts={},
-    differences={"x": ["1", "2"]},
     notes=[],
-    comparisons=[
-        Comparison("two", "one", "a", -0.5, -1.0, 0.25, 3, 0.25, 0.1, 0.4),
-        Comparison("two", "one", "b", None, None, None, 1, 0.5, None, None),
-        Comparison("two", "one", "", None, None, None, 0, 0.375, 0.2, 0.5),
-    ],
 )
 
 
@@ -54,7 +39,7 @@ def test_the_papers_number_stands_beside_ours_where_there_is_one() -> None:
 
 def test_a_published_column_that_is_not_measured_is_the_papers_alone() -> None:
     """What this size measures in its place is a column of its own."""
-    published = Cell(0.97, None, None, None, 0, [])
+    published = Cell(0.97)
     rows = [row("one", published, replace(OURS, paper=None))]
     words = main_table(replace(REPORT, columns=[replace(A, measure=""), B], rows=rows))
     assert words.heads[:3] == ["row", "A: paper", "B"]
@@ -68,46 +53,24 @@ def test_notes_have_a_column_where_there_are_any() -> None:
 
 
 def test_one_run_has_no_interval() -> None:
-    assert ours(Cell(None, 0.5, None, None, 1, [0.5]), A) == "0.50"
+    assert ours(Cell(None, [0.5]), A) == "0.50"
 
 
 def test_interquartile_means_are_told_where_there_are_intervals() -> None:
-    words = spread_table(REPORT)
+    words = spread_table(REPORT.rows, REPORT.columns)
     assert words is not None
-    assert words.lines[0] == ["one", "A", "3", "0.95", "0.93 … 0.96"]
-    assert spread_table(replace(REPORT, rows=[row("one", NOTHING, NOTHING)])) is None
+    assert words.lines[0] == ["one", "A", "3", "0.95", "0.94 … 0.96"]
+    assert spread_table([row("one", NOTHING, NOTHING)], REPORT.columns) is None
 
 
-def test_comparisons_are_told_where_they_say_something() -> None:
-    words = comparison_table(REPORT)
-    assert words is not None
-    assert words.lines == [
-        ["two", "one", "A", "3", "-0.50", "-1.00 … +0.25", "0.25", "0.10 … 0.40"],
-        ["two", "one", "all together", "–", "–", "–", "0.38", "0.20 … 0.50"],
-    ]
-    assert comparison_table(replace(REPORT, comparisons=[])) is None
-
-
-def test_differences_are_a_row_a_column_or_a_row_a_line() -> None:
-    wide, long = difference_table(REPORT), differences_by_row(REPORT)
-    assert wide is not None
-    assert long is not None
-    assert (wide.heads, wide.lines) == (["key", "one", "two"], [["x", "1", "2"]])
-    assert long.lines == [["one", "x=1"], ["two", "x=2"]]
-
-
-def test_names_that_are_the_differences_need_no_second_table() -> None:
-    rows = [row("x=1", OURS, OURS), row("x=2", OURS, OURS)]
-    assert differences_by_row(replace(REPORT, rows=rows, differences={"x": ["1", "2"]})) is None
-    assert difference_table(replace(REPORT, differences={})) is None
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.5, "0.50"), (-1.234, "\u22121.23"), (-0.001, "0.00"), (None, "–"), (math.nan, "–")],
-)
-def test_fixed(value, text):
-    assert fixed(value, 2) == text
+def test_few_keys_go_across_and_many_go_down() -> None:
+    few = difference_table(["one", "two"], {"x": ["1", "2"]})
+    many = difference_table(["one", "two"], {key: ["1", "2"] for key in "xyz"})
+    assert few is not None
+    assert many is not None
+    assert (few.heads, few.lines) == (["row", "x"], [["one", "1"], ["two", "2"]])
+    assert (many.heads, many.lines[0]) == (["key", "one", "two"], ["x", "1", "2"])
+    assert difference_table(["one"], {}) is None
 
 
 @pytest.mark.parametrize(
@@ -123,3 +86,28 @@ def test_fixed(value, text):
 )
 def test_counts_have_about_three_digits(value: float | None, text: str) -> None:
     assert short_count(value) == text
+
+
+def repeated(report: Report, column: str, count: int = 3) -> list[ReportRow]:
+    """The rows as if each number were of `count` runs."""
+    cells = [Cell(None, row.cells[column].values[:1] * count) for row in report.rows]
+    return [replace(r, cells={column: c}) for r, c in zip(report.rows, cells, strict=True)]
+
+
+def test_the_best_follows_the_columns_sense(report: Report) -> None:
+    geneval, _, kl = report.columns
+    rows = repeated(report, "geneval")
+    assert best_row(geneval, rows) == "V-GRPO"
+    assert best_row(kl, repeated(report, "kl")) == "Flow-GRPO, all steps"
+    assert best_row(replace(geneval, better="neither"), rows) is None
+    assert best_row(replace(geneval, better="declared"), rows) is None
+    assert best_row(geneval, rows[:1]) is None
+
+
+def test_below_three_runs_a_row_there_is_no_winner(report: Report) -> None:
+    geneval = report.columns[0]
+    assert [row.cells["geneval"].n for row in report.rows] == [2, 1, 0]
+    assert best_row(geneval, report.rows) is None
+    assert best_row(geneval, repeated(report, "geneval", 2)) is None
+    three = repeated(report, "geneval")
+    assert best_row(geneval, [three[0], report.rows[1]]) is None

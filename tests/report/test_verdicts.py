@@ -6,14 +6,13 @@ import pytest
 from rlfactory.report.verdicts import (
     Evidence,
     MeanDifference,
-    above,
     all_of,
-    below,
     equal,
     greater,
     holm,
     interval,
     less,
+    tails,
     verdict,
 )
 
@@ -36,8 +35,7 @@ def test_holm_is_between_no_correction_and_bonferronis() -> None:
 def test_p_values_are_those_of_student() -> None:
     # 2.776 is the 97.5 % quantile of t with 4 degrees of freedom
     estimate = MeanDifference(2.776445, 1.0, 5, 64)
-    assert above(estimate, 0.0) == pytest.approx(0.025, abs=1e-6)
-    assert below(estimate, 0.0) == pytest.approx(0.975, abs=1e-6)
+    assert tails(estimate, 0.0) == pytest.approx((0.025, 0.975), abs=1e-6)
     assert greater(estimate).p == pytest.approx(0.05, abs=1e-6)
 
 

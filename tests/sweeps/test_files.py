@@ -13,7 +13,7 @@ from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.paths import packaged_folder
 from rlfactory.config.problems import override_key
 from rlfactory.report.claims import rises
-from rlfactory.report.curves import planned_passes
+from rlfactory.report.measure import planned_passes
 from rlfactory.report.read import RunRecord
 from rlfactory.sweep.jobs import columns_of, rows_of
 from rlfactory.sweep.sweep_file import read_sheet

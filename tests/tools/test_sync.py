@@ -13,7 +13,7 @@ import yaml
 from rlfactory.cli import app
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.problems import PlanError
-from rlfactory.report.results import gallery
+from rlfactory.report.results import Gallery
 from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.loggers import NoLogger, TensorBoard, Wandb
@@ -175,7 +175,7 @@ def shown(run: RunFolder, iteration: int, media: Any = "images") -> Path:
     images = torch.zeros(2, 3, 8, 8, dtype=torch.uint8)
     texts = ["one", "two"]
     drawn = GeneratedSamples(images=images) if media == "images" else GeneratedSamples(texts=texts)
-    rooms = gallery(media, run.samples, "main", None, 2)
+    rooms = Gallery(run.samples, "main", None, 2)
     rooms.record_preview(iteration, drawn)
     return rooms.show(f"eval_{iteration:06d}", f"after {iteration}", drawn, SCORES)
 

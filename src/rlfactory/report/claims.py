@@ -8,11 +8,11 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from rlfactory.report.curves import before, measured_over_stages, metric_of
 from rlfactory.report.group import Group
+from rlfactory.report.measure import before, measured, metric_of
 from rlfactory.report.read import RunRecord, prompt_scores
 from rlfactory.report.report import ClaimResult
-from rlfactory.report.table import NONE, TextTable, joined
+from rlfactory.report.text_table import NONE, Section, TextTable, joined
 from rlfactory.report.verdicts import (
     MIN_SEEDS,
     Evidence,
@@ -162,11 +162,11 @@ def seed_scores(group: Group, column: Column) -> dict[int, SeedScores]:
     """A row's scores in a column by seed, scaled: one a prompt where an evaluation has them."""
     own = before(column) if group.untrained else column
     scores = {}
-    for member in group.counted:
-        if (number := measured_over_stages(member, own)) is not None:
-            run = member.stages[0 if own.measure.startswith("before/") else -1]
-            found = _of_evaluation(run, own) or SeedScores((), np.array([number]))
-            scores[member.stages[-1].seed] = replace(found, values=column.scale * found.values)
+    for run in group.runs:
+        if (number := measured(run.stages, own)) is not None:
+            stage = run.stages[0 if own.measure.startswith("before/") else -1]
+            found = _of_evaluation(stage, own) or SeedScores((), np.array([number]))
+            scores[run.seed] = replace(found, values=column.scale * found.values)
     return scores
 
 
@@ -193,6 +193,12 @@ NOTE = (
     "hierarchical bootstrap over seeds and prompts, with Student's t for the number of seeds. "
     f"With fewer than {MIN_SEEDS} seeds a claim is undecided, whatever its numbers are."
 )
+
+
+def claim_sections(results: Sequence[ClaimResult]) -> list[Section]:
+    """The section on the claims of a table's source; none without any."""
+    table = claim_table(results)
+    return [Section("Claims", table, f"{counts_text(results)}. {NOTE}")] if table else []
 
 
 def claim_table(results: Sequence[ClaimResult]) -> TextTable | None:

@@ -9,7 +9,7 @@ from rlfactory.config.problems import PlanError, Problem
 from rlfactory.report.report import Report
 
 FORMATS = ("terminal", "markdown", "csv", "latex", "html", "json")
-_WITH_FIGURE = {"markdown", "html"}
+CURVES = ("curves.png", "curves.svg")
 
 
 def report(words: Sequence[str]) -> int:
@@ -26,9 +26,8 @@ def report(words: Sequence[str]) -> int:
         folder = out if len(reports) == 1 else out / name
         if "terminal" in a.format:
             show(built)
-        written = write(built, folder, a.format)
-        if written:
-            print("\n".join(f"written: {path}" for path in written))
+        for path in write(built, folder, a.format):
+            print(f"written: {path}")
     if "html" in a.format and len(a.paths) == 1 and is_run(path := a.paths[0]):
         with _writable(path, str(path), fix="--format terminal,markdown"):
             print(f"written: {write_run_page(run_content(RunFolder(path)))}")
@@ -71,59 +70,43 @@ def report_arguments(words: Sequence[str]) -> argparse.Namespace:
 
 def show(report: Report) -> None:
     """Print a report's tables and notes."""
-    from rlfactory.report.claims import claim_table
-    from rlfactory.report.leaderboard import leaderboard_table
-    from rlfactory.report.table import (
-        category_tables,
-        comparison_table,
-        differences_by_row,
-        main_table,
-    )
-    from rlfactory.report.writers import Terminal
+    from rlfactory.report.table import main_table, sections
+    from rlfactory.report.text_table import Terminal
 
     terminal = Terminal()
     terminal.heading(report.title)
     terminal.table(main_table(report))
-    for title, table in category_tables(report).items():
-        terminal.table(table, title)
-    terminal.table(leaderboard_table(report.entries), "methods over all tasks")
-    terminal.table(claim_table(report.claims), "claims of the source")
-    terminal.table(comparison_table(report), "against the first row")
-    terminal.table(differences_by_row(report), "what differs")
+    terminal.sections(sections(report))
     terminal.notes(report.notes)
 
 
 def write(report: Report, folder: Path, formats: Sequence[str]) -> list[Path]:
-    """Write the files of the formats, and the curves' figure with Markdown and HTML."""
+    """Write the files of the formats, and the figures with Markdown and HTML."""
     from rlfactory.report.claims import CLAIMS_FILE, write_claims
+    from rlfactory.report.draw import draw_figure
     from rlfactory.report.leaderboard import ENTRIES_FILE, draw_leaderboard, write_entries
     from rlfactory.report.page import write_page
-    from rlfactory.report.row_curves import draw_report
-    from rlfactory.report.writers import (
-        LEADERBOARD_FIGURE,
-        write_csv,
-        write_latex,
-        write_markdown,
-    )
+    from rlfactory.report.writers import LEADERBOARD_FIGURE, write_csv, write_latex, write_markdown
 
     if not {*formats} - {"terminal"}:
         return []
     with _writable(folder, "--out", fix="rlfactory report PATH --out FOLDER"):
         folder.mkdir(parents=True, exist_ok=True)
-        has_figure = bool(_WITH_FIGURE & {*formats})
-        figures = draw_report(report.curves, folder) if has_figure else []
-        figure = figures[0].name if figures else None
-        written = [write_markdown(report, folder, figure)] if "markdown" in formats else []
-        written += figures
-        if report.entries and has_figure:
-            written.append(draw_leaderboard(report.entries, folder / LEADERBOARD_FIGURE))
-        writers = {"csv": write_csv, "latex": write_latex}
+        written = []
+        if {"markdown", "html"} & {*formats}:
+            written += draw_figure(report.curves, *(folder / name for name in CURVES))
+            figure = CURVES[0] if written else None
+            if report.entries:
+                written.append(draw_leaderboard(report.entries, folder / LEADERBOARD_FIGURE))
+            if "markdown" in formats:
+                written.append(write_markdown(report, folder, figure))
+        writers = {"csv": write_csv, "latex": write_latex, "html": write_page}
         written += [write(report, folder) for name, write in writers.items() if name in formats]
         if "json" in formats and report.claims:
             written.append(write_claims(report.claims, folder / CLAIMS_FILE))
         if "json" in formats and report.entries:
             written.append(write_entries(report.entries, folder / ENTRIES_FILE))
-        return [*written, write_page(report, folder)] if "html" in formats else written
+        return written
 
 
 @contextmanager

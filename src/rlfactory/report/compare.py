@@ -1,6 +1,7 @@
 """Compare two runs: configurations, evaluation scores, cost, and samples of the same prompts."""
 
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,19 +10,26 @@ from rlfactory.config.diff import differences
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.report.discover import is_run
 from rlfactory.report.group import QUIET, distinct, shown, telling
-from rlfactory.report.image_grid import strip
+from rlfactory.report.image_grid import sheet
 from rlfactory.report.labels import evaluation_label
-from rlfactory.report.read import Damaged, RunRecord, read_run
-from rlfactory.report.sample_pairs import readable_rows
+from rlfactory.report.read import DAMAGED, RunRecord, read_run
+from rlfactory.report.sample_pairs import Sample, evaluated, readable_rows, samples_at
 from rlfactory.report.statistics import paired_change
-from rlfactory.report.table import NONE, TextTable, short_count
-from rlfactory.report.writers import Terminal, markdown_table
+from rlfactory.report.summary import interval_text
+from rlfactory.report.text_table import (
+    NONE,
+    Section,
+    Terminal,
+    TextTable,
+    markdown_sections,
+    short_count,
+    titled,
+)
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.folder import RunFolder
-from rlfactory.run.samples import kept_images
-from rlfactory.run.scores import Scores, SetPairs, read_sets, set_pairs
+from rlfactory.run.scores import Scores, read_sets
 from rlfactory.utils.console import clock, number
-from rlfactory.utils.data_files import FileError, read_json
+from rlfactory.utils.data_files import FileError
 from rlfactory.utils.text import plain
 
 _TELLTALE = 2  # keys that say what a run is
@@ -35,17 +43,26 @@ class Side:
     """A run with its first and its last evaluation.
 
     `letter` heads its columns, since names are too long for them; `differs` is the configuration in
-    which it differs from the other run, in a few words; `sets` has the scores on further prompt
-    sets.
+    which it differs from the other run, in a few words; `sets` has the scores before and after on
+    each prompt set, the empty name being that of the run's own prompts.
     """
 
     letter: str
     name: str
     differs: str
     run: RunRecord
-    before: Scores | None
-    after: Scores | None
-    sets: SetPairs
+    sets: dict[str, tuple[Scores, Scores]]
+
+    @property
+    def after(self) -> Scores | None:
+        """The last scores on the run's own prompts."""
+        return self.sets[""][1] if "" in self.sets else None
+
+    def last_samples(self, score: str) -> dict[str, Sample]:
+        """The samples of the last evaluation's first prompts."""
+        folder = RunFolder(self.run.path)
+        shown = [samples_at(folder, i, score)[:_ROWS] for i in evaluated(folder)[-1:]]
+        return {prompt: sample for samples in shown for prompt, sample in samples}
 
 
 Pair = tuple[Side, Side]
@@ -60,7 +77,9 @@ def read_pair(first: Path, second: Path) -> Pair:
     ]
     if problems:
         raise PlanError(problems)
-    names = _names(first, second)
+    # with as many parent folders as it takes to distinguish them
+    shared = os.path.commonpath([path.absolute().parent for path in (first, second)])
+    names = [path.absolute().relative_to(shared).as_posix() for path in (first, second)]
     runs = _read(first), _read(second)
     differs = _differing(runs[0], runs[1])
     first_side, second_side = map(_side, HEADS, names, differs, runs)
@@ -76,18 +95,14 @@ def print_comparison(pair: Pair) -> None:
     """Print the tables and notes of a comparison."""
     terminal = Terminal()
     terminal.heading(_title(pair))
-    for title, words in tables(pair).items():
-        terminal.table(words, title)
+    terminal.sections(sections(pair))
     terminal.notes([*notes(pair)])
 
 
 def write_comparison(pair: Pair, folder: Path) -> list[Path]:
     """Write compare.md, and compare.png where both runs kept images of the same prompts."""
     folder.mkdir(parents=True, exist_ok=True)
-    lines = [f"# {plain(_title(pair))}"]
-    for title, words in tables(pair).items():
-        if words is not None:
-            lines += ["", f"## {title}", "", *markdown_table(words)]
+    lines = [f"# {plain(_title(pair))}", *markdown_sections(sections(pair))]
     lines += ["", *(f"- {note}" for note in notes(pair))]
     image = _draw_samples(pair, folder / IMAGE)
     if image is not None:
@@ -96,15 +111,16 @@ def write_comparison(pair: Pair, folder: Path) -> list[Path]:
     return [folder / FILE, *([image] if image is not None else [])]
 
 
-def tables(pair: Pair) -> dict[str, TextTable | None]:
-    """The tables by title; None where one would be empty."""
+def sections(pair: Pair) -> list[Section]:
+    """The tables that are not empty."""
     label = evaluation_label([side.after for side in pair if side.after is not None])
-    return {
+    tables = {
         "Configuration": _configuration(pair),
         f"Scores on {label}": _scores(pair),
         "Cost": _cost(pair),
         "Responses": _responses(pair),
     }
+    return titled(tables)
 
 
 def notes(pair: Pair) -> Iterator[str]:
@@ -122,22 +138,21 @@ def notes(pair: Pair) -> Iterator[str]:
 
 
 def _read(path: Path) -> RunRecord:
-    try:
-        return read_run(path, ["time"])
-    except Damaged as error:
-        raise PlanError([Problem(str(path), f"is damaged: {error}")]) from error
+    if (run := read_run(path)).status == DAMAGED:
+        raise PlanError([Problem(str(path), f"is damaged: {run.fault}")])
+    return run
 
 
 def _side(letter: str, name: str, differs: str, run: RunRecord) -> Side:
-    files = sorted(RunFolder(run.path).evaluations.glob("*.json"))
+    folder = RunFolder(run.path)
+    sets = {of: (own[min(own)], own[max(own)]) for of, own in read_sets(folder).items()}
     try:
-        scores = [Scores.load(file) for file in files if file.stem.isdigit()]
-    except (OSError, ValueError, LookupError, TypeError) as error:
+        for path in sorted(folder.evaluations.glob("*.json"))[-1:]:
+            Scores.load(path)  # an earlier evaluation would stand in its place
+    except FileError as error:
         message = f"its evaluations can't be read: {error}"
         raise PlanError([Problem(str(run.path), message)]) from error
-    before, after = (scores[0], scores[-1]) if scores else (None, None)
-    sets = set_pairs(read_sets(RunFolder(run.path)))
-    return Side(letter, name, differs, run, before, after, sets)
+    return Side(letter, name, differs, run, sets)
 
 
 def _differing(first: RunRecord, second: RunRecord) -> tuple[str, str]:
@@ -161,19 +176,18 @@ def _draw_samples(pair: Pair, path: Path) -> Path | None:
     first, second = pair[0].after, pair[1].after
     if first is None or second is None or not _paired(pair):
         return None
-    name = next((name for name in first.values if name in second.values), None)
-    scores = None if name is None else [s.by_prompt(name).tolist() for s in (first, second)]
-    runs = [(f"{side.letter}: {side.differs or side.name}", side.run.path) for side in pair]
-    return draw_prompt_grid(runs, first.prompts, path, scores)
-
-
-def _names(first: Path, second: Path) -> tuple[str, str]:
-    """The folders' names, with as many parent folders as it takes to distinguish them."""
-    one, other = first.absolute().parts, second.absolute().parts
-    for length in range(1, max(len(one), len(other)) + 1):
-        if one[-length:] != other[-length:]:
-            return "/".join(one[-length:]), "/".join(other[-length:])
-    return first.name, second.name
+    name = next((name for name in first.values if name in second.values), "")
+    kept = [side.last_samples(name) for side in pair]
+    prompts = [p for p in kept[0] if all(p in own and own[p].image for own in kept)]
+    files = [[image for own in kept if (image := own[p].image)] for p in prompts]
+    rows = dict(readable_rows(files))
+    if not rows:
+        return None
+    shown = [prompts[row] for row in rows]
+    heads = [f"{side.letter}: {side.differs or side.name}" for side in pair]
+    scores = [[own[prompt].score for own in kept] for prompt in shown] if name else None
+    sheet([*rows.values()], path, labels=shown, heads=heads, scores=scores)
+    return path
 
 
 def _configuration(pair: Pair) -> TextTable | None:
@@ -196,27 +210,24 @@ def _scores(pair: Pair) -> TextTable | None:
     """
     heads = [f"{head} {moment}" for head in HEADS for moment in ("before", "after")]
     heads = ["score", *heads, "B - A", "95 % interval", "n"]
-    one, other = ({**side.sets, "": (side.before, side.after)} for side in pair)
+    one, other = (side.sets for side in pair)
     shared = {name: (*one[name], *other[name]) for name in one if name in other}
     lines = [line for name, scores in shared.items() for line in _score_lines(name, scores)]
     return TextTable(heads, lines) if lines else None
 
 
-def _score_lines(prompt_set: str, scores: Sequence[Scores | None]) -> Iterator[list[str]]:
+def _score_lines(prompt_set: str, scores: Sequence[Scores]) -> Iterator[list[str]]:
     """The lines of a prompt set; `scores` are those before and after of the first, the second."""
     _, first, _, second = scores
-    if first is None or second is None:
-        return
     prefix = f"{prompt_set}/" if prompt_set else ""
-    for name in first.values:
-        if name in second.values:
-            means = [math.nan if own is None else own.means().get(name, math.nan) for own in scores]
-            difference = number(second.means()[name] - first.means()[name], sign=True), NONE, NONE
-            if first.prompts == second.prompts:
-                change = paired_change(first.by_prompt(name), second.by_prompt(name))
-                interval = f"{number(change.low, sign=True)} … {number(change.high, sign=True)}"
-                difference = number(change.difference, sign=True), interval, str(change.count)
-            yield [f"{prefix}{name}", *map(number, means), *difference]
+    for name in [name for name in first.values if name in second.values]:
+        means = [own.means().get(name, math.nan) for own in scores]
+        difference = [number(second.means()[name] - first.means()[name], sign=True), NONE, NONE]
+        if first.prompts == second.prompts:
+            change = paired_change(first.by_prompt(name), second.by_prompt(name))
+            interval = interval_text(change.low, change.high, sign=True)
+            difference = [number(change.difference, sign=True), interval, str(change.count)]
+        yield [f"{prefix}{name}", *map(number, means), *difference]
 
 
 def _cost(pair: Pair) -> TextTable:
@@ -238,47 +249,10 @@ def _cost(pair: Pair) -> TextTable:
 
 def _responses(pair: Pair) -> TextTable | None:
     """The last responses of both to the prompts that they share."""
-    first, second = ({prompt: after for prompt, _, after in responses(s.run.path)} for s in pair)
-    lines = [[prompt, first[prompt], second[prompt]] for prompt in first if prompt in second]
+    first, second = (side.last_samples("") for side in pair)
+    texts = [
+        (prompt, first[prompt].text, second[prompt].text) for prompt in first if prompt in second
+    ]
+    lines = [[prompt, one, other] for prompt, one, other in texts if one and other]
     heads = ["prompt", *HEADS]
     return TextTable(heads, lines, frozenset(heads)) if lines else None
-
-
-def responses(run: Path) -> list[tuple[str, str, str]]:
-    """A run's first evaluation prompts, its responses before training, and those at the end."""
-    kept = sorted((RunFolder(run).samples / "strip").glob("*.json"))
-    try:
-        moments = [read_json(path, list[str]) for path in (kept[0], kept[-1])]
-        prompts = Scores.load(RunFolder(run).evaluation(0)).prompts
-    except (FileError, FileNotFoundError, IndexError):
-        return []
-    return [*zip(prompts, *moments, strict=False)]
-
-
-def draw_prompt_grid(
-    runs: Sequence[tuple[str, Path]],
-    prompts: Sequence[str],
-    path: Path,
-    scores: Sequence[Sequence[float]] | None = None,
-) -> Path | None:
-    """Write a PNG with a row for each prompt and a column for each named run.
-
-    It shows the last images that each run kept, and below them their scores, a list for each run;
-    None where one kept none.
-    """
-    columns = [last_images(run) for _, run in runs]
-    count = min(len(prompts), *map(len, columns))
-    rows = dict(readable_rows([column[row] for column in columns] for row in range(count)))
-    if not rows:
-        return None
-    below = None if scores is None else [[run[row] for run in scores] for row in rows]
-    shown = [prompts[row] for row in rows]
-    strip([*rows.values()], shown, [name for name, _ in runs], path, scores=below)
-    return path
-
-
-def last_images(run: Path) -> list[Path]:
-    """The images that a run kept of its last evaluation, in the order of the prompts."""
-    kept = kept_images(RunFolder(run).samples)
-    last = max((iteration for iteration, _ in kept), default=0)
-    return [kept[key] for key in sorted(kept) if key[0] == last][:_ROWS]

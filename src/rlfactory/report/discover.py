@@ -5,16 +5,15 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from rlfactory.config.problems import PlanError, Problem, closest
 from rlfactory.report.build_report import build_report
 from rlfactory.report.claims import claim_results
-from rlfactory.report.curves import declared, metrics_of, scores_of
-from rlfactory.report.group import Group, Member, groups_of_runs, groups_of_table, read_member
+from rlfactory.report.group import Group, groups_of_runs, groups_of_table
 from rlfactory.report.leaderboard import entries_of
-from rlfactory.report.read import DAMAGED, RunRecord, read_run
+from rlfactory.report.measure import declared, scores_of
+from rlfactory.report.read import RunRecord, read_run
 from rlfactory.report.report import Report
 from rlfactory.run.folder import RunFolder
 from rlfactory.sweep.table import TABLE_FILE, Column, Table
@@ -39,7 +38,7 @@ def reports_of(paths: Sequence[Path]) -> dict[str, Report]:
 
 def report_of_sweep(table: Table, folder: Path) -> Report:
     """Build the report of a sweep's own table."""
-    groups = groups_of_table(table, folder, partial(read_run, wanted=metrics_of(table.columns)))
+    groups = groups_of_table(table, folder)
     _require_done(groups, folder, f"rlfactory sweep {table.name} size={table.size}")
     title = table.about.title if table.size == "full" else f"{table.about.title} ({table.size})"
     built = build_report(title, table.about, table.columns, groups)
@@ -49,7 +48,7 @@ def report_of_sweep(table: Table, folder: Path) -> Report:
 
 def reports_of_runs(paths: Sequence[Path]) -> dict[str, Report]:
     """Build the reports of runs: one where all have a score in common, else one for each reward."""
-    members = [read_member(path, read_run) for path in paths]
+    members = [read_run(path) for path in paths]
     _require_done(groups_of_runs(members), paths[0], f"rlfactory resume {paths[0]}")
     by_kind = _comparable(members)
     if len(by_kind) == 1:
@@ -60,18 +59,18 @@ def reports_of_runs(paths: Sequence[Path]) -> dict[str, Report]:
     }
 
 
-def _report_of_members(members: Sequence[Member]) -> Report:
+def _report_of_members(members: Sequence[RunRecord]) -> Report:
     groups = groups_of_runs(members)
     runs = [run for group in groups for run in group.runs]
     title = _title(members)
     return build_report(title, None, _columns(runs), groups, notes=_other_prompts(runs))
 
 
-def _title(members: Sequence[Member]) -> str:
+def _title(members: Sequence[RunRecord]) -> str:
     """The name of a single run; else what all runs have in common, and how many there are."""
     if len(members) == 1:
         return members[0].path.absolute().name
-    chosen = [m.run.config.get("choices", {}) for m in members if m.run is not None]
+    chosen = [run.config.get("choices", {}) for run in members if run.is_read]
     shared = [
         str(chosen[0][group])
         for group in ("model", "algo", "reward")
@@ -91,38 +90,33 @@ def _require_done(groups: Sequence[Group], path: Path, fix: str) -> None:
     """PlanError unless some run is done."""
     if any(group.runs for group in groups):
         return
-    members = [member for group in groups for member in group.members]
-    states = Counter(member.state for member in members)
+    runs = [run for group in groups for run in group.members]
+    states = Counter(run.status for run in runs)
     counts = ", ".join(f"{count} {state}" for state, count in states.items()) or "no runs"
-    faults = "".join(f"; {m.path}: {m.fault}" for m in members if m.state == DAMAGED)
+    faults = "".join(f"; {run.path}: {run.fault}" for run in runs if run.fault)
     raise PlanError([Problem(str(path), f"no run is done yet ({counts}){faults}", fix)])
 
 
-def _comparable(members: Sequence[Member]) -> dict[str, list[Member]]:
+def _comparable(members: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
     """The runs that can share a table, by what they have in common.
 
     All of them where they make the same kind of sample and have a score in common; else those with
     the same first score. Runs that can't be read, or are not done, go with the first ones.
     """
-    done = [m for m in members if m.run is not None and m.state == "done"]
-    runs = [m.run for m in done if m.run is not None]
-    if len({run.media for run in runs} - {None}) < 2 and scores_of(runs):
+    done = [run for run in members if run.status == "done"]
+    if len({run.media for run in done} - {None}) < 2 and scores_of(done):
         return {"all": [*members]}
-    by_kind: dict[str, list[Member]] = {}
-    for member, run in zip(done, runs, strict=True):
+    by_kind: dict[str, list[RunRecord]] = {}
+    for run in done:
         first = next(iter(scores_of([run])), "")
         if not first:
             message = f"{run.path} has no evaluation, so it has nothing to compare"
-            raise PlanError([Problem("report", message, _others(member, done))])
-        by_kind.setdefault(" ".join(filter(None, [first, run.media])), []).append(member)
-    next(iter(by_kind.values())).extend(member for member in members if member not in done)
+            others = [str(other.path) for other in done if other is not run] or [str(run.path)]
+            fix = f"rlfactory report {' '.join(others)}"
+            raise PlanError([Problem("report", message, fix)])
+        by_kind.setdefault(" ".join(filter(None, [first, run.media])), []).append(run)
+    next(iter(by_kind.values())).extend(run for run in members if run.status != "done")
     return by_kind
-
-
-def _others(left_out: Member, done: Sequence[Member]) -> str:
-    """The command without a run."""
-    paths = [str(m.path) for m in done if m is not left_out] or [str(left_out.path)]
-    return f"rlfactory report {' '.join(paths)}"
 
 
 def _columns(runs: Sequence[RunRecord]) -> list[Column]:

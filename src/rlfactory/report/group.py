@@ -4,15 +4,15 @@ and the configuration keys in which rows differ.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from rlfactory.config.diff import IGNORED
 from rlfactory.config.diff import format_value as typed
 from rlfactory.report.labels import run_choices
-from rlfactory.report.read import ABSENT, DAMAGED, Damaged, RunRecord
+from rlfactory.report.read import RunRecord, read_run
 from rlfactory.sweep.table import Job, Row, Table
 from rlfactory.utils.dotted_keys import leaves
 
@@ -138,31 +138,6 @@ _FIRST = ("algo", "model", "reward", "prompts", "regularizer", "dynamics")
 _NAMED = 4
 """Keys in a row's name, unless more are needed to tell the rows apart."""
 
-Reader = Callable[[Path], RunRecord]
-
-
-@dataclass(frozen=True)
-class Member:
-    """A run of a row.
-
-    Attributes:
-        run: None where it can't be read; `fault` says why.
-        state: the word in its STATUS, or `ABSENT` or `DAMAGED`.
-        earlier: the runs of its earlier stages, the first one first.
-    """
-
-    path: Path
-    run: RunRecord | None
-    state: str
-    fault: str = ""
-    earlier: list[RunRecord] = field(default_factory=list)
-
-    @property
-    def stages(self) -> list[RunRecord]:
-        """The runs of all of its stages, its own run last, which was read."""
-        assert self.run is not None
-        return [*self.earlier, self.run]
-
 
 @dataclass(frozen=True)
 class Group:
@@ -173,20 +148,15 @@ class Group:
     """
 
     name: str
-    members: list[Member]
+    members: list[RunRecord]
     claimed: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
     untrained: bool = False
 
     @property
-    def counted(self) -> list[Member]:
-        """The members whose run is done."""
-        return [m for m in self.members if m.run is not None and m.state == "done"]
-
-    @property
     def runs(self) -> list[RunRecord]:
         """The runs that are done."""
-        return [m.run for m in self.counted if m.run is not None]
+        return [run for run in self.members if run.status == "done"]
 
     @property
     def status(self) -> str:
@@ -195,29 +165,17 @@ class Group:
             return "published"
         if self.untrained:
             return "before training"
-        return ", ".join(
-            f"{n} {state}" for state, n in Counter(m.state for m in self.members).items()
-        )
+        states = Counter(run.status for run in self.members)
+        return ", ".join(f"{n} {state}" for state, n in states.items())
 
 
-def read_member(path: Path, read: Reader) -> Member:
-    """Read a run; a missing or damaged one is a member without a run."""
-    if not path.is_dir():
-        return Member(path, None, ABSENT)
-    try:
-        run = read(path)
-    except Damaged as error:
-        return Member(path, None, DAMAGED, str(error))
-    return Member(path, run, run.status)
-
-
-def groups_of_table(table: Table, folder: Path, read: Reader) -> list[Group]:
+def groups_of_table(table: Table, folder: Path) -> list[Group]:
     """Group the runs of a sweep; a row whose runs vary in more than the seed becomes several."""
-    members = {job.name: read_member(folder / job.folder, read) for job in table.jobs}
+    members = {job.name: read_run(folder / job.folder) for job in table.jobs}
     return [group for row in table.rows for group in _groups_of_row(row, table.jobs, members)]
 
 
-def _groups_of_row(row: Row, jobs: Sequence[Job], members: Mapping[str, Member]) -> list[Group]:
+def _groups_of_row(row: Row, jobs: Sequence[Job], members: Mapping[str, RunRecord]) -> list[Group]:
     by_name = {job.name: job for job in jobs}
     own = [job for job in jobs if job.row == row.name]
     untrained = not own and row.before is not None
@@ -226,7 +184,7 @@ def _groups_of_row(row: Row, jobs: Sequence[Job], members: Mapping[str, Member])
         own = [*{job.name: job for job in firsts}.values()]
     continued = {job.after for job in own}
     last = [job for job in own if job.name not in continued]
-    by_axes: dict[str, list[Member]] = {}
+    by_axes: dict[str, list[RunRecord]] = {}
     for job in last:
         by_axes.setdefault(_axes_text(job.axes), []).append(
             _with_earlier(_stages(job, by_name), members)
@@ -255,35 +213,32 @@ def _stages(job: Job, by_name: Mapping[str, Job]) -> list[Job]:
     return [*(_stages(before, by_name) if before is not None else []), job]
 
 
-def _with_earlier(stages: Sequence[Job], members: Mapping[str, Member]) -> Member:
-    """The member of the last stage, with the runs of those before."""
-    last = members[stages[-1].name]
-    runs = [members[job.name].run for job in stages[:-1]]
-    earlier = [run for run in runs if run is not None]
-    return Member(last.path, last.run, last.state, last.fault, earlier)
+def _with_earlier(stages: Sequence[Job], members: Mapping[str, RunRecord]) -> RunRecord:
+    """The run of the last stage, with those before."""
+    *earlier, last = (members[job.name] for job in stages)
+    return replace(last, earlier=tuple(run for run in earlier if run.is_read))
 
 
-def groups_of_runs(members: Iterable[Member]) -> list[Group]:
+def groups_of_runs(members: Iterable[RunRecord]) -> list[Group]:
     """Group runs outside of sweeps: those that differ only in the seed are a row.
 
     Its name is the keys in which it differs from the other rows.
     """
-    by_config: dict[str, list[Member]] = {}
-    for member in members:
-        config = flat(member.run.config) if member.run is not None else {"": str(member.path)}
-        by_config.setdefault(repr(sorted(config.items())), []).append(member)
+    by_config: dict[str, list[RunRecord]] = {}
+    for run in members:
+        config = flat(run.config) if run.is_read else {"": str(run.path)}
+        by_config.setdefault(repr(sorted(config.items())), []).append(run)
     rows = [*by_config.values()]
-    configs = [row[0].run.config if row[0].run is not None else {} for row in rows]
     # the keys that were typed for any of a row's runs; None where that is unknown of one
-    read = [row for row, config in zip(rows, configs, strict=True) if config]
-    typed = [union([m.run.typed for m in row if m.run is not None]) for row in read]
-    differences = distinct([[config] for config in configs if config], typed)
+    read = [row for row in rows if row[0].is_read]
+    typed = [union([run.typed for run in row]) for row in read]
+    differences = distinct([[row[0].config] for row in read], typed)
     names = _names(rows, differences, None not in typed)
     return [Group(name, row) for name, row in zip(names, rows, strict=True)]
 
 
 def _names(
-    rows: Sequence[list[Member]], differences: Mapping[str, list[str]], all_typed: bool
+    rows: Sequence[list[RunRecord]], differences: Mapping[str, list[str]], all_typed: bool
 ) -> list[str]:
     """Each row's name: the keys that tell it from the others, the first choices alone if they do.
 
@@ -296,9 +251,9 @@ def _names(
         shown_keys |= {key: differences[key] for key in more[: max(0, _NAMED - len(shown_keys))]}
     names, number = [], 0
     for row in rows:
-        run = row[0].run
-        if run is None:
-            names.append(row[0].path.name)
+        run = row[0]
+        if not run.is_read:
+            names.append(run.path.name)
             continue
         words = [f"{key}={values[number]}" for key, values in shown_keys.items()]
         words = [word for word in words if not word.endswith(f"={ABSENT_VALUE}")] or words

@@ -4,9 +4,9 @@ import math
 import unicodedata
 from collections.abc import Sequence
 from functools import cache
-from itertools import groupby
+from itertools import accumulate, groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Any, Union
 
 from PIL import Image, ImageDraw, ImageFont
 
@@ -102,159 +102,123 @@ def _fit(row: str, face: Font, width: int) -> str:
     return row.rstrip() + "…"
 
 
-class _Sheet:
-    """A white page with a title above and a note below, on which tiles and texts are drawn.
-
-    Args:
-        tile_width: pixels; the size of letters follows it.
-        title: None for none.
-        good: the score from which a frame is green, else red; None for no frames.
-        full_text: names the file to look into where a caption is cut or has letters that the
-            font lacks.
-    """
-
-    def __init__(
-        self, tile_width: int, title: str | None, good: float | None, full_text: str
-    ) -> None:
-        size = max(14, tile_width // 13)
-        self.text, self.bold = font(size), font(size, bold=True)
-        self.line = round(1.3 * size)  # pixels from one line of text to the next
-        self.title, self.good, self.full_text, self.note = title, good, full_text, ""
-        self.head = _MARGIN if title is None else _MARGIN + round(2.4 * size)
-
-    def wrapped(self, captions: Sequence[str], width: int, count: int = _LINES) -> list[list[str]]:
-        """The lines of each caption; decides on the note."""
-        texts = [wrap(caption, self.text, width, count) for caption in captions]
-        is_cut = any(lines and lines[-1].endswith("…") for lines in texts)
-        is_marked = any(MARK in line for lines in texts for line in lines)
-        if self.full_text and (is_cut or is_marked):
-            self.note = f"Prompts in full: {self.full_text}"
-        return texts
-
-    def open(self, width: int, bottom: int) -> None:
-        """Begin a page whose tiles and texts end at `bottom`, and draw its title and note."""
-        foot = _MARGIN + (_PAD + self.line if self.note else 0)
-        self.paper = Image.new("RGB", (width, bottom + foot), "white")
-        self.pen = ImageDraw.Draw(self.paper)
-        within = width - 2 * _MARGIN
-        if self.title is not None:
-            face = font(round(1.35 * self.text.size), bold=True)
-            line = wrap(self.title, face, within, 1)[0]
-            self.pen.text((_MARGIN, _MARGIN - 4), line, INK, face)
-        if self.note:
-            corner = (_MARGIN, self.paper.height - _MARGIN - self.line + _PAD)
-            self.pen.text(corner, _fit(self.note, self.text, within), FAINT, self.text)
-
-    def frame(self, score: float | None) -> Color | None:
-        """The color of a score; None without one."""
-        if score is None or self.good is None or math.isnan(score):
-            return None
-        return GOOD if score >= self.good else BAD
-
-    def paste(self, image: Image.Image, corner: tuple[int, int], score: float | None) -> None:
-        """Paste an image with its top left at `corner`, framed by its score, else by a hairline."""
-        x, y = corner
-        frame = self.frame(score)
-        thick = 1 if frame is None else 3
-        box = (x - thick, y - thick, x + image.width + thick - 1, y + image.height + thick - 1)
-        self.pen.rounded_rectangle(box, CORNER + thick, fill=frame or HAIRLINE)
-        mask = Image.new("L", image.size, 0)
-        ends = (0, 0, image.width - 1, image.height - 1)
-        ImageDraw.Draw(mask).rounded_rectangle(ends, CORNER, fill=255)
-        self.paper.paste(image, corner, mask)
-
-    def write(self, lines: Sequence[str], corner: tuple[int, int]) -> tuple[int, int]:
-        """Write lines of a caption; returns where the next one begins."""
-        x, y = corner
-        for n, line in enumerate(lines):
-            self.pen.text((x, y + n * self.line), line, INK, self.text)
-        return x, y + len(lines) * self.line
-
-    def write_score(self, corner: tuple[int, int], score: float) -> None:
-        """Write the score of a sample, in the color of its frame."""
-        self.pen.text(corner, number(score), self.frame(score) or FAINT, self.bold)
-
-    def save(self, path: Path) -> None:
-        """Write a PNG."""
-        with new_file(path) as file:
-            self.paper.save(file, "PNG")
-
-
 def grid(
     images: Sequence[Picture],
     captions: Sequence[str],
     path: Path | None = None,
-    title: str | None = None,
     *,
     columns: int = 6,
     scores: Sequence[float] | None = None,
+    **look: Any,
+) -> Image.Image:
+    """Images, each above its caption and its score; `look` is that of `sheet`."""
+
+    def rows(values: Sequence[Any]) -> list[Sequence[Any]]:
+        return [values[i : i + columns] for i in range(0, len(values), columns)]
+
+    shown = None if scores is None else rows(scores)
+    return sheet(rows(images), path, captions=rows(captions), scores=shown, **look)
+
+
+def sheet(
+    images: Sequence[Sequence[Picture]],
+    path: Path | None = None,
+    *,
+    captions: Sequence[Sequence[str]] = (),
+    labels: Sequence[str] = (),
+    heads: Sequence[str] = (),
+    scores: Sequence[Sequence[float | None]] | None = None,
+    title: str | None = None,
     good: float | None = None,
     full_text: str = "",
 ) -> Image.Image:
-    """Images, each above its caption and its score; written as a PNG to `path`.
+    """Rows of images on a white page; written as a PNG to `path`.
 
-    The others are those of `_Sheet`.
+    Args:
+        captions: a text below each image.
+        labels: a text beside each row, such as a prompt.
+        heads: a text above each column, such as a moment of training.
+        scores: a number below each image; None for an image without one.
+        title: None for none.
+        good: the score from which a frame is green, else red; None for no frames.
+        full_text: names the file to look into where a text is cut or has letters that the font
+            lacks.
     """
-    tiles = [*map(tile, images)]
-    width, height = tiles[0].size
-    sheet = _Sheet(width, title, good, full_text)
-    texts = sheet.wrapped(captions, width)
-    columns = min(columns, len(tiles))
-    starts = range(0, len(tiles), columns)
-    rows = [max(map(len, texts[i : i + columns])) + (scores is not None) for i in starts]
-    heights = [height + _PAD + lines * sheet.line + _GAP for lines in rows]
-    full_width = _MARGIN + columns * (width + _GAP) - _GAP + _MARGIN
-    sheet.open(full_width, sheet.head + sum(heights) - _GAP)
-    for i, (image, lines) in enumerate(zip(tiles, texts, strict=True)):
-        row, column = divmod(i, columns)
-        x, y = _MARGIN + column * (width + _GAP), sheet.head + sum(heights[:row])
-        score = scores[i] if scores is not None else None
-        sheet.paste(image, (x, y), score)
-        below = sheet.write(lines, (x, y + height + _PAD))
-        if score is not None:
-            sheet.write_score(below, score)
-    if path is not None:
-        sheet.save(path)
-    return sheet.paper
+    rows = [[tile(image) for image in row] for row in images]
+    width = max(image.width for row in rows for image in row)
+    height = max(image.height for row in rows for image in row)
+    size = max(14, width // 13)
+    face, bold, line = font(size), font(size, bold=True), round(1.3 * size)
+    below = [[wrap(text, face, width, _LINES) for text in row] for row in captions]
+    beside = [wrap(label, face, width, _LINES + 1) for label in labels]
+    above = [wrap(head, bold, width, _LINES) for head in heads]
+    texts = [lines for row in below for lines in row] + beside
+    cut = any(MARK in text or text.endswith("…") for lines in texts for text in lines)
+    note = f"Prompts in full: {full_text}" if full_text and cut else ""
 
+    side = max((face.getlength(text) for lines in beside for text in lines), default=-_GAP)
+    left = _MARGIN + round(side) + _GAP
+    head = _MARGIN + (round(2.4 * size) if title is not None else 0)
+    top = head + (max(map(len, above)) * line + _PAD if above else 0)
+    deep = [max((len(own) for own in row), default=0) for row in below] or [0] * len(rows)
+    deep = [lines + (scores is not None) for lines in deep]
+    steps = [height + (_PAD + lines * line if lines else 0) + _GAP for lines in deep]
+    tops = [*accumulate(steps, initial=top)]
+    full_width = left + max(map(len, rows)) * (width + _GAP) - _GAP + _MARGIN
+    foot = _MARGIN + (_PAD + line if note else 0)
+    paper = Image.new("RGB", (full_width, tops[-1] - _GAP + foot), "white")
+    pen = ImageDraw.Draw(paper)
 
-def strip(
-    rows: Sequence[Sequence[Picture]],
-    row_labels: Sequence[str],
-    column_labels: Sequence[str],
-    path: Path,
-    title: str | None = None,
-    *,
-    scores: Sequence[Sequence[float | None]] | None = None,
-    good: float | None = None,
-    full_text: str = "",
-) -> None:
-    """Write a PNG with a prompt per row and a column per moment of training, or per run.
+    within = full_width - 2 * _MARGIN
+    if title is not None:
+        large = font(round(1.35 * size), bold=True)
+        pen.text((_MARGIN, _MARGIN - 4), wrap(title, large, within, 1)[0], INK, large)
+    if note:
+        corner = (_MARGIN, paper.height - _MARGIN - line + _PAD)
+        pen.text(corner, _fit(note, face, within), FAINT, face)
 
-    Scores stand below the images, None for an image without one; the others as in `grid`.
-    """
-    tiles = [[tile(image) for image in row] for row in rows]
-    width = max(image.width for row in tiles for image in row)
-    height = max(image.height for row in tiles for image in row)
-    sheet = _Sheet(width, title, good, full_text)
-    labels = sheet.wrapped(row_labels, width, _LINES + 1)
-    heads = [wrap(label, sheet.bold, width, _LINES) for label in column_labels]
-    left = _MARGIN + round(max(sheet.text.getlength(s) for label in labels for s in label)) + _GAP
-    top = sheet.head + max(map(len, heads)) * sheet.line + _PAD
-    step = height + (_PAD + sheet.line if scores is not None else 0) + _GAP
-    full_width = left + len(column_labels) * (width + _GAP) - _GAP + _MARGIN
-    sheet.open(full_width, top + len(rows) * step - _GAP)
-    for j, lines in enumerate(heads):
-        x = left + j * (width + _GAP) + width // 2
-        for n, line in enumerate(lines):
-            corner = (x, sheet.head + n * sheet.line)
-            sheet.pen.text(corner, line, FAINT, sheet.bold, "ma")
-    for i, (row_tiles, lines) in enumerate(zip(tiles, labels, strict=True)):
-        y = top + i * step
-        for j, image in enumerate(row_tiles):
-            x, score = left + j * (width + _GAP), scores[i][j] if scores else None
-            sheet.paste(image, (x, y), score)
+    def write(lines: Sequence[str], x: int, y: int) -> None:
+        for n, text in enumerate(lines):
+            pen.text((x, y + n * line), text, INK, face)
+
+    for j, lines in enumerate(above):
+        for n, text in enumerate(lines):
+            middle = left + j * (width + _GAP) + width // 2
+            pen.text((middle, head + n * line), text, FAINT, bold, "ma")
+    for i, (row, y) in enumerate(zip(rows, tops, strict=False)):
+        if beside:
+            write(beside[i], _MARGIN, y + (height - len(beside[i]) * line) // 2)
+        for j, image in enumerate(row):
+            x, score = left + j * (width + _GAP), scores[i][j] if scores is not None else None
+            color = _frame(score, good)
+            _paste(paper, image, (x, y), color)
+            caption = below[i][j] if below else []
+            write(caption, x, y + height + _PAD)
             if score is not None:
-                sheet.write_score((x, y + height + _PAD), score)
-        sheet.write(lines, (_MARGIN, y + (height - len(lines) * sheet.line) // 2))
-    sheet.save(path)
+                corner = (x, y + height + _PAD + len(caption) * line)
+                pen.text(corner, number(score), color or FAINT, bold)
+    if path is not None:
+        with new_file(path) as file:
+            paper.save(file, "PNG")
+    return paper
+
+
+def _frame(score: float | None, good: float | None) -> Color | None:
+    """The color of a score; None without one."""
+    if score is None or good is None or math.isnan(score):
+        return None
+    return GOOD if score >= good else BAD
+
+
+def _paste(
+    paper: Image.Image, image: Image.Image, corner: tuple[int, int], frame: Color | None
+) -> None:
+    """Paste an image with its top left at `corner`, in a frame of a color, else in a hairline."""
+    x, y = corner
+    thick = 1 if frame is None else 3
+    box = (x - thick, y - thick, x + image.width + thick - 1, y + image.height + thick - 1)
+    ImageDraw.Draw(paper).rounded_rectangle(box, CORNER + thick, fill=frame or HAIRLINE)
+    mask = Image.new("L", image.size, 0)
+    ends = (0, 0, image.width - 1, image.height - 1)
+    ImageDraw.Draw(mask).rounded_rectangle(ends, CORNER, fill=255)
+    paper.paste(image, corner, mask)

@@ -30,6 +30,7 @@ NAMES_AND_UNITS = {
     "text/length": ("Length of a response", "tokens"),
     "grad/norm": ("Gradient norm", "norm before clipping"),
     "nfe/total": ("Forward passes", "forward passes"),
+    "time/iteration": ("Time per iteration", "seconds"),
 }
 """The title and the unit of a metric."""
 
@@ -66,3 +67,14 @@ def run_choices(config: Mapping[str, Any]) -> str:
     chosen = chosen if isinstance(chosen, Mapping) else {}
     words = [str(chosen[key]) for key in ("model", "algo", "reward") if key in chosen]
     return ", ".join(word for word in words if word != "none")
+
+
+def better_sentence(better: Mapping[str, str]) -> str:
+    """A sentence, after a space, on which of named numbers more is better, and of which less.
+
+    Empty where that is known of none.
+    """
+    named = {word: [n for n, b in better.items() if b == word] for word in ("higher", "lower")}
+    parts = [f"{word} is better in {', '.join(names)}" for word, names in named.items() if names]
+    words = "; ".join(parts)
+    return f" {words[0].upper()}{words[1:]}." if words else ""

@@ -8,19 +8,19 @@ profile, with bootstrap intervals that resample the runs of each task.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlfactory.report.curves import before, mean_curve, measured_over_stages, resolved
-from rlfactory.report.group import Group, Member
-from rlfactory.report.plot import panel_grid, saved_figure
+from rlfactory.report.curves import mean_curve
+from rlfactory.report.draw import by_metric, draw_panel, row_legend, row_style, short
+from rlfactory.report.group import Group
+from rlfactory.report.measure import before, measured, resolved
+from rlfactory.report.plot import panel_axes, panel_rows, saved_figure
 from rlfactory.report.read import RunRecord
 from rlfactory.report.report import Curve, Entry
-from rlfactory.report.row_curves import by_metric, draw_line, row_legend, row_style, short
 from rlfactory.report.statistics import (
     MIN_RUNS,
     Array,
@@ -30,7 +30,7 @@ from rlfactory.report.statistics import (
     probability_of_improvement,
     stratified_bootstrap,
 )
-from rlfactory.report.table import NONE, TextTable, joined
+from rlfactory.report.text_table import NONE, Section, TextTable, joined
 from rlfactory.run.atomic_write import write_text
 from rlfactory.sweep.table import Column, Row, Table
 from rlfactory.utils.data_files import read_json
@@ -74,17 +74,16 @@ def entries_of(table: Table, groups: Sequence[Group]) -> list[Entry]:
         for row in table.rows
         if row.task and row.name in by_name
         for task in [table.tasks[row.task]]
-        for member in by_name[row.name].counted
-        if (entry := _entry(row, columns[task.score], task.target, member))
+        for run in by_name[row.name].runs
+        if (entry := _entry(row, columns[task.score], task.target, run))
     ]
 
 
-def _entry(row: Row, column: Column, target: float, member: Member) -> Entry | None:
+def _entry(row: Row, column: Column, target: float, run: RunRecord) -> Entry | None:
     """A run's gain; None where it was not measured, or began at the target."""
-    run = member.stages[-1]
     own = resolved(column, [run])
-    first = measured_over_stages(member, before(own))
-    last = measured_over_stages(member, own)
+    first = measured(run.stages, before(own))
+    last = measured(run.stages, own)
     if first is None or last is None or target == first * column.scale:
         return None
     first, last = column.scale * first, column.scale * last
@@ -94,7 +93,7 @@ def _entry(row: Row, column: Column, target: float, member: Member) -> Entry | N
 
 def _progress(run: RunRecord) -> tuple[list[float], list[float]]:
     """The forward passes made and the main training reward after each iteration."""
-    name = next((n for n in run.series if n.startswith("reward/")), None)
+    name = next((n for n in run.series if n.startswith("reward/") and n.endswith("/mean")), None)
     if name is None or "nfe/total" not in run.series:
         return [], []
     x, reward = run.series[name]
@@ -159,7 +158,7 @@ def thresholds_of(entries: Sequence[Entry]) -> Array:
 
 
 def efficiency(entries: Sequence[Entry]) -> list[Curve]:
-    """The training reward over forward passes: for each task and method the mean over runs."""
+    """The training reward over thousands of forward passes: the mean over runs of each method."""
     pairs = dict.fromkeys((e.task, e.method) for e in entries if e.nfe)
     return [
         curve
@@ -175,9 +174,15 @@ def _efficiency(runs: Sequence[Entry]) -> Curve | None:
     """
     counted = [e for e in runs if e.nfe]
     length = min(len(e.nfe) for e in counted)
-    at = np.mean([e.nfe[:length] for e in counted], axis=0)
+    at = np.mean([e.nfe[:length] for e in counted], axis=0) / 1000
     series = [(at, np.array(e.reward[:length])) for e in counted]
-    return mean_curve(series, "reward", runs[0].method, f"{runs[0].task}: training reward")
+    return mean_curve(series, "training reward", runs[0].method, runs[0].task)
+
+
+def leaderboard_sections(entries: Sequence[Entry]) -> list[Section]:
+    """The section on methods over all tasks; none without entries."""
+    table = leaderboard_table(entries)
+    return [Section("Leaderboard", table, NOTE)] if table else []
 
 
 def leaderboard_table(entries: Sequence[Entry]) -> TextTable | None:
@@ -218,21 +223,15 @@ def draw_leaderboard(entries: Sequence[Entry], path: Path) -> Path:
     """Draw a panel of gains, one of performance profiles, and one of training for each task."""
     places = ranking(entries)
     methods = [place.method for place in places]
-    panels = [
-        partial(_draw_gains, places=places),
-        partial(_draw_profiles, entries=entries, methods=methods),
-        *(
-            partial(_draw_efficiency, curves=c, methods=methods)
-            for c in by_metric(efficiency(entries))
-        ),
-    ]
-    columns, lines = panel_grid(len(panels))
-    with saved_figure((max(4.3 * columns, 6.0), 3.2 * lines + 0.5), path) as figure:
-        every = figure.subplots(lines, columns, squeeze=False).ravel()
-        for axes, draw in zip(every, panels, strict=False):
-            draw(axes)
-        for axes in every[len(panels) :]:
-            axes.set_axis_off()
+    training = by_metric(efficiency(entries))
+    across = panel_rows(2 + len(training))
+    with saved_figure((max(4.3 * max(across), 6.0), 3.2 * len(across) + 0.5), path) as figure:
+        axes = panel_axes(figure, 2 + len(training))
+        _draw_gains(next(axes), places)
+        _draw_profiles(next(axes), entries, methods)
+        for own, panel in zip(axes, training, strict=True):
+            draw_panel(own, panel, methods)
+            own.set_xlabel("thousand forward passes")
         row_legend(figure, methods, min(len(methods), 4), longest=24, markersize=0)
     return path
 
@@ -257,12 +256,3 @@ def _draw_profiles(axes: "Axes", entries: Sequence[Entry], methods: Sequence[str
         axes.plot(thresholds, shares, color=colour, linestyle=dashes)
     axes.set_xlabel("gain")
     axes.set_title("Share of runs above a gain")
-
-
-def _draw_efficiency(axes: "Axes", curves: Sequence[Curve], methods: Sequence[str]) -> None:
-    for curve in curves:
-        thousands = replace(curve, x=[x / 1000 for x in curve.x])
-        draw_line(axes, thousands, methods.index(curve.row))
-    axes.set_xlabel("thousand forward passes")
-    axes.set_ylabel("training reward, 95 % interval")
-    axes.set_title(short(curves[0].label))

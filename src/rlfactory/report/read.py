@@ -3,7 +3,7 @@
 import ast
 import math
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,14 +26,9 @@ Series = tuple[Array, Array]
 
 ABSENT = "not begun"
 DAMAGED = "damaged"
-ALWAYS = ("nfe/total", "kl/reference")
 _PYTHON = "rlfactory.train"
 LARGEST_COMMAND = 2**20
 """Bytes."""
-
-
-class Damaged(ValueError):
-    """A run folder that a report can't use; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +36,12 @@ class RunRecord:
     """A run as a report sees it.
 
     Attributes:
-        status: the word in STATUS.
-        series: all metrics of evaluations, mean rewards and the wanted metrics, by name.
+        status: the word in STATUS, or `ABSENT` or `DAMAGED`; of these two the rest is empty.
+        series: all metrics by name.
         iterations: how many it has finished.
         typed: the keys that were typed for it; None where that is unknown.
+        fault: why it is damaged.
+        earlier: the runs of its earlier stages, the first one first.
         better: whether higher or lower is better, by score name, as far as the rewards say it.
     """
 
@@ -55,6 +52,18 @@ class RunRecord:
     iterations: int = 0
     better: Mapping[str, str] = field(default_factory=dict)
     typed: frozenset[str] | None = None
+    fault: str = ""
+    earlier: tuple["RunRecord", ...] = ()
+
+    @property
+    def stages(self) -> list["RunRecord"]:
+        """The runs of all of its stages, itself last."""
+        return [*self.earlier, self]
+
+    @property
+    def is_read(self) -> bool:
+        """Whether there was a run that could be read."""
+        return self.status not in (ABSENT, DAMAGED)
 
     @property
     def seed(self) -> int:
@@ -74,27 +83,25 @@ class RunRecord:
         return next((name for suffix, name in suffixes.items() if suffix in kinds), None)
 
 
-def read_run(path: Path, wanted: Iterable[str] = ()) -> RunRecord:
-    """Read a run with its evaluations, its rewards and the `wanted` metrics.
+def read_run(path: Path) -> RunRecord:
+    """Read a run with its metrics.
 
     A last line without its end is ignored: a run that trains has one at times.
-
-    Raises:
-        Damaged: a file is missing, unreadable or half-written.
     """
     folder = RunFolder(path)
+    if not path.is_dir():
+        return RunRecord(path, ABSENT, {})
     try:
         status = folder.read_status() if folder.status.exists() else "no STATUS"
         config = _config(folder.config)
         records = read(folder.metrics) if folder.metrics.exists() else []
+        if status == "done" and not records:
+            raise RunFolderError("it is done, but has no metrics.jsonl")
     except (FileError, RunFolderError) as error:
-        raise Damaged(str(error)) from error
-    if status == "done" and not records:
-        raise Damaged("it is done, but has no metrics.jsonl")
-    series = _series(records, {*wanted, *ALWAYS})
+        return RunRecord(path, DAMAGED, {}, fault=str(error))
     reached = max((int(record["iteration"] or 0) for record in records), default=0)
     better, typed = _directions(folder), typed_keys(folder)
-    return RunRecord(path, status, config, series, reached, better, typed)
+    return RunRecord(path, status, config, series_of(records), reached, better, typed)
 
 
 def prompt_scores(run: RunRecord, score: str, iteration: int) -> tuple[list[str], Array] | None:
@@ -134,25 +141,23 @@ def _config(path: Path) -> Mapping[str, Any]:
     try:
         config = read_frozen(path)
     except FileNotFoundError:
-        raise Damaged("config.yaml is missing") from None
+        raise RunFolderError("config.yaml is missing") from None
     kinds = {"iterations": int, "seed": int}
     wrong = (mismatch(config[key], kind, key) for key, kind in kinds.items() if key in config)
     if problem := next(filter(None, wrong), ""):
-        raise Damaged(f"config.yaml: {problem}")
+        raise RunFolderError(f"config.yaml: {problem}")
     return config
 
 
-def _series(records: Sequence[Record], wanted: Collection[str]) -> dict[str, Series]:
-    """The finite values of all evaluations' metrics, mean rewards and wanted metrics.
+def series_of(records: Sequence[Record]) -> dict[str, Series]:
+    """The finite values of all metrics.
 
     Of an iteration that a resumed run repeated the last value counts.
     """
     columns: dict[str, dict[float, float]] = {}
     for record in records:
         for name, value in record.items():
-            is_reward = name.startswith("reward/") and name.endswith("/mean")
-            is_read = is_reward or name.startswith("eval/") or name in wanted
-            if is_read and value is not None and math.isfinite(value):
+            if value is not None and math.isfinite(value):
                 columns.setdefault(name, {})[record["iteration"] or 0] = value
     points = {name: np.array(sorted(of.items()), dtype=np.float64) for name, of in columns.items()}
     return {name: (pairs[:, 0], pairs[:, 1]) for name, pairs in points.items()}

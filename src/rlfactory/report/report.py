@@ -4,35 +4,53 @@ Unknown numbers are None, never NaN. Numbers of runs are already multiplied by `
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from rlfactory.report.sample_pairs import SamplePair
+from rlfactory.report.statistics import (
+    MIN_RUNS,
+    Interval,
+    interquartile_interval,
+    interquartile_mean,
+    mean_interval,
+)
+from rlfactory.report.text_table import Section
 from rlfactory.report.verdicts import Verdict
 from rlfactory.sweep.table import Claim, Column, TableInfo
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A row's numbers in a column.
+    """A row's numbers in a column: the published one, and those of its runs."""
 
-    Attributes:
-        paper: the published number.
-        mean, low, high: the mean over runs and its 95 % interval by Student's t, None below two
-            runs.
-        n: how many runs have a number; `values` are these.
-        iqm, iqm_low, iqm_high: the interquartile mean and its bootstrap interval, None below three
-            runs.
-    """
+    paper: float | None = None
+    values: list[float] = field(default_factory=list)
 
-    paper: float | None
-    mean: float | None
-    low: float | None
-    high: float | None
-    n: int
-    values: list[float]
-    iqm: float | None = None
-    iqm_low: float | None = None
-    iqm_high: float | None = None
+    @property
+    def n(self) -> int:
+        """How many runs have a number."""
+        return len(self.values)
+
+    @property
+    def mean(self) -> float | None:
+        """The mean over runs."""
+        return sum(self.values) / self.n if self.values else None
+
+    @property
+    def interval(self) -> Interval:
+        """The mean's 95 % interval by Student's t; None below two runs."""
+        return mean_interval(self.values)
+
+    @property
+    def iqm(self) -> float | None:
+        """The interquartile mean."""
+        return float(interquartile_mean(self.values)) if self.values else None
+
+    @cached_property
+    def iqm_interval(self) -> Interval:
+        """Its bootstrap interval; None below three runs."""
+        return interquartile_interval(self.values) if self.n >= MIN_RUNS else None
 
 
 @dataclass(frozen=True)
@@ -55,23 +73,16 @@ class ReportRow:
 
 
 @dataclass(frozen=True)
-class ScoreByCategory:
-    """A column's score by category of prompts.
-
-    `rows` has the cells of each row by category; the empty name is that of all prompts.
-    """
-
-    column: Column
-    categories: list[str]
-    rows: dict[str, dict[str, Cell]]
-
-
-@dataclass(frozen=True)
 class Curve:
     """A metric of a row over the iterations `x`: the mean over runs, and its 95 % interval.
 
-    Of one run the interval is that of an evaluation's prompts, or equal to the mean. `label` is the
-    title of its panel; `paper` is the published value on this axis, drawn dashed.
+    Of one run the interval is that of an evaluation's prompts, or equal to the mean.
+
+    Attributes:
+        label: the title of its panel.
+        paper: the published value on this axis, drawn dashed.
+        points: what the mean was smoothed from, drawn as faint points; empty for none.
+        joined: whether a line joins the measurements; None: where there are enough of them.
     """
 
     row: str
@@ -82,6 +93,8 @@ class Curve:
     high: list[float]
     label: str = ""
     paper: float | None = None
+    points: list[float] = field(default_factory=list)
+    joined: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -91,31 +104,6 @@ class SampleImage:
     row: str
     caption: str
     path: Path
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A row compared with another in one column.
-
-    Attributes:
-        column: `Column.name`, or empty for all columns together, which have only a `probability`.
-        difference, low, high: the row's mean minus the other's over the `n` seeds that both have,
-            with its 95 % interval by Student's t; None below two seeds.
-        probability, probability_low, probability_high: probability of improvement, that a run of
-            the row is better than one of the other; a stratified bootstrap interval from three runs
-            of each.
-    """
-
-    row: str
-    other: str
-    column: str
-    difference: float | None
-    low: float | None
-    high: float | None
-    n: int
-    probability: float | None
-    probability_low: float | None
-    probability_high: float | None
 
 
 @dataclass(frozen=True)
@@ -167,16 +155,15 @@ class Entry:
 
 @dataclass(frozen=True)
 class Report:
-    """A table with its curves, samples and comparisons.
+    """A table with its curves and samples, and further tables.
 
     Attributes:
         about: where the table was published; None for runs outside of sweeps.
         texts: responses before and after training, by row.
-        differences: for each configuration key in which rows differ, a value per row.
         notes: sentences below the table.
         claims: what the source claims of the rows, with verdicts.
         entries: the finished runs of a leaderboard.
-        by_category: scores by category of prompts.
+        tables: those below the main one.
     """
 
     title: str
@@ -186,9 +173,7 @@ class Report:
     curves: list[Curve] = field(default_factory=list)
     images: list[SampleImage] = field(default_factory=list)
     texts: dict[str, list[SamplePair]] = field(default_factory=dict)
-    differences: dict[str, list[str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    comparisons: list[Comparison] = field(default_factory=list)
     claims: list[ClaimResult] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
-    by_category: list[ScoreByCategory] = field(default_factory=list)
+    tables: list[Section] = field(default_factory=list)

@@ -4,39 +4,38 @@ training, as images or Markdown; and curves, page and summary at its end.
 Training imports this module alone of the package.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
 from PIL import Image
-from rich.console import Console
 from torch import Tensor
 
 from rlfactory.prompts.ops.pictured import PicturedText
-from rlfactory.report.image_grid import grid, strip
+from rlfactory.report.image_grid import grid, sheet
 from rlfactory.report.sample_pairs import readable_rows, samples_at
 from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.atomic_write import new_file, write_json, write_text
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.metrics import read
-from rlfactory.run.samples import STRIP_PROMPTS, image_file, kept_images, sample_table
+from rlfactory.run.samples import STRIP_PROMPTS, SampleTable, image_file, kept_images, sample_table
 from rlfactory.run.scores import Scores, read_sets, set_pairs
-from rlfactory.utils.console import number
 from rlfactory.utils.data_files import FileError, read_json
 from rlfactory.utils.images import from_pil, picture, save_animation, to_pil
-from rlfactory.utils.text import table_lines
-from rlfactory.utils.types import Media
+from rlfactory.utils.text import plain, table_lines
 
 _LARGEST = 512  # pixels of a side of the images that only the page's pairs show
 _MOVING = 8  # videos of an animation, with frames of at most so many pixels a side
 _MOVING_LARGEST = 256
 
 
-class Gallery(ABC):
+class Gallery:
     """Writes the samples of evaluations, and the same prompts' samples over training (the strip).
+
+    Images become a PNG grid with prompts and scores, and a strip with a column per iteration; of
+    videos these show contact sheets, and a GIF moves the first ones. Texts become Markdown tables.
 
     Args:
         folder: the folder to write to, `samples` of the run.
@@ -54,23 +53,100 @@ class Gallery(ABC):
         self.folder, self.kept = folder, folder / "strip"
         self.main, self.good, self.count, self.seed = main, good, count, seed
 
-    @abstractmethod
     def show(self, name: str, title: str, drawn: GeneratedSamples, scores: Scores) -> Path:
         """Write an evaluation's samples to a file `name`, with a title, and return its path."""
+        self.folder.mkdir(exist_ok=True)
+        if drawn.images is None:
+            path = self.folder / f"{name}.md"
+            write_text(path, f"{self._table(name, title, drawn, scores).markdown()}\n")
+            return path
+        path = self.folder / f"{name}.png"
+        shown = scores.values[self.main][: self.count].tolist()
+        prompts, images = scores.prompts[: self.count], drawn.images[: self.count]
+        look: dict[str, Any] = {"title": f"{title}, seed {self.seed}", "good": self.good}
+        full_text = f"{name}.json"
+        pictures = [*beside_sources(images, prompts)]
+        grid(pictures, prompts, path, scores=shown, full_text=full_text, **look)
+        self._table(name, title, drawn, scores)
+        if images.ndim == 5:
+            videos = images[:_MOVING]
+            few: dict[str, Any] = {"columns": 4, "scores": shown[: len(videos)], **look}
+            pages = [
+                grid([_small(to_pil(frame)) for frame in frames], prompts[: len(videos)], **few)
+                for frames in videos.unbind(1)
+            ]
+            with new_file(path.with_suffix(".gif")) as file:
+                save_animation(pages, file, drawn.frame_rate)
+        return path
 
-    @abstractmethod
-    def record_preview(self, iteration: int, drawn: GeneratedSamples) -> None:
+    def record_preview(
+        self, iteration: int, drawn: GeneratedSamples, count: int = STRIP_PROMPTS
+    ) -> None:
         """Keep the samples of the first prompts for the strip."""
+        self.kept.mkdir(parents=True, exist_ok=True)
+        if drawn.texts is not None:
+            write_json(self.kept / f"{iteration:06d}.json", drawn.texts[:STRIP_PROMPTS])
+        for row, sample in enumerate(() if drawn.images is None else drawn.images[:count]):
+            shown = picture(sample)
+            if row >= STRIP_PROMPTS:
+                shown.thumbnail((_LARGEST, _LARGEST))
+            with new_file(image_file(self.folder, iteration, row)) as file:
+                shown.save(file, "PNG")
 
     def record_evaluation(self, iteration: int, drawn: GeneratedSamples) -> None:
-        """Keep the samples of an evaluation, for the strip and for the page's pairs."""
-        self.record_preview(iteration, drawn)
+        """Keep the samples of an evaluation for the strip, and for the page's pairs those of the
+        first and the last one.
+        """
+        self.record_preview(iteration, drawn, max(self.count, STRIP_PROMPTS))
+        for (at, row), path in kept_images(self.folder).items():
+            if at not in (0, iteration) and row >= STRIP_PROMPTS:
+                path.unlink()
 
-    @abstractmethod
     def write_strip(self, prompts: Sequence[str]) -> None:
         """Write the strip of all that was kept, if anything was."""
+        kept: dict[int, list[str]] = {}
+        for path in sorted(self.kept.glob("*.json")):
+            if path.stem.isdecimal():
+                with suppress(FileError, FileNotFoundError):  # changed since it was kept
+                    kept[int(path.stem)] = read_json(path, list[str])
+        if kept:
+            self._write_texts(kept, prompts[:STRIP_PROMPTS])
+        elif columns := sorted({at for at, _ in kept_images(self.folder)}):
+            self._draw_strip(columns, prompts[:STRIP_PROMPTS])
 
-    def _write_table(self, name: str, title: str, drawn: GeneratedSamples, scores: Scores) -> None:
+    def _write_texts(self, kept: Mapping[int, Sequence[str]], prompts: Sequence[str]) -> None:
+        lines = ["# The same prompts over training", ""]
+        for i, prompt in enumerate(prompts):
+            rows = [[str(k), plain(v[i])] for k, v in kept.items() if i < len(v)]
+            table = table_lines("rl", ["iteration", "response"], rows)
+            lines += [f"## {plain(prompt)}", "", *table, ""]
+        write_text(self.folder / "strip.md", "\n".join(lines))
+
+    def _draw_strip(self, columns: Sequence[int], prompts: Sequence[str]) -> None:
+        """Write strip.png, with the scores of the moments at which the weights were evaluated."""
+        files = [[image_file(self.folder, at, i) for at in columns] for i in range(len(prompts))]
+        rows = dict(readable_rows(files))
+        if not rows:
+            return
+        of_column = [self._scores(at) for at in columns]
+        sheet(
+            [*rows.values()],
+            self.folder / "strip.png",
+            labels=[prompts[row] for row in rows],
+            heads=[f"iteration {column}" for column in columns],
+            scores=[[scores[row] for scores in of_column] for row in rows],
+            title=f"{self.main} over training, seed {self.seed}",
+            good=self.good,
+            full_text=f"eval_{columns[0]:06d}.json",
+        )
+
+    def _scores(self, iteration: int) -> list[float | None]:
+        """The scores of the strip's samples; None where these were not scored."""
+        rows = samples_at(RunFolder(self.folder.parent), iteration, self.main)
+        scores: list[float | None] = [sample.score for _, sample in rows[:STRIP_PROMPTS]]
+        return scores + [None] * (STRIP_PROMPTS - len(scores))
+
+    def _table(self, name: str, title: str, drawn: GeneratedSamples, scores: Scores) -> SampleTable:
         """Write the samples and all of their scores as JSON, for loggers and programs.
 
         It refers to the images that `record_preview` has kept of the same evaluation.
@@ -86,157 +162,12 @@ class Gallery(ABC):
         kept = [file for file in files if file.is_file()]
         table = sample_table(title, scores.prompts[: self.count], texts, columns, kept)
         table.save(self.folder / f"{name}.json")
-
-
-class ImageGallery(Gallery):
-    """Images: a PNG grid with prompts and scores; a strip with a column per iteration.
-
-    Of videos it shows contact sheets.
-    """
-
-    def show(self, name: str, title: str, drawn: GeneratedSamples, scores: Scores) -> Path:
-        assert drawn.images is not None
-        path = self.folder / f"{name}.png"
-        path.parent.mkdir(exist_ok=True)
-        shown = scores.values[self.main][: self.count].tolist()
-        prompts = scores.prompts[: self.count]
-        images = [*beside_sources(drawn.images[: self.count], prompts)]
-        heading = f"{title}, seed {self.seed}"
-        more = {"scores": shown, "good": self.good, "full_text": f"{name}.json"}
-        grid(images, prompts, path, heading, **more)
-        self._write_table(name, title, drawn, scores)
-        return path
-
-    def record_preview(self, iteration: int, drawn: GeneratedSamples) -> None:
-        assert drawn.images is not None
-        self._keep(iteration, drawn, STRIP_PROMPTS)
-
-    def record_evaluation(self, iteration: int, drawn: GeneratedSamples) -> None:
-        """Keep a column of the strip, and what the page pairs of the first and last evaluation."""
-        self._keep(iteration, drawn, max(self.count, STRIP_PROMPTS))
-        for (at, row), path in kept_images(self.folder).items():
-            if at not in (0, iteration) and row >= STRIP_PROMPTS:
-                path.unlink()
-
-    def _keep(self, iteration: int, drawn: GeneratedSamples, count: int) -> None:
-        assert drawn.images is not None
-        self.kept.mkdir(parents=True, exist_ok=True)
-        for row, sample in enumerate(drawn.images[:count]):
-            shown = picture(sample)
-            if row >= STRIP_PROMPTS:
-                shown.thumbnail((_LARGEST, _LARGEST))
-            with new_file(image_file(self.folder, iteration, row)) as file:
-                shown.save(file, "PNG")
-
-    def write_strip(self, prompts: Sequence[str]) -> None:
-        """Write strip.png, with the scores of the moments at which the weights were evaluated."""
-        columns = sorted({at for at, _ in kept_images(self.folder)})
-        count = min(STRIP_PROMPTS, len(prompts))
-        files = [[image_file(self.folder, at, row) for at in columns] for row in range(count)]
-        rows = dict(readable_rows(files))
-        if not columns or not rows:
-            return
-        of_column = [self._scores(at) for at in columns]
-        strip(
-            [*rows.values()],
-            [prompts[row] for row in rows],
-            [f"iteration {column}" for column in columns],
-            self.folder / "strip.png",
-            f"{self.main} over training, seed {self.seed}",
-            scores=[[scores[row] for scores in of_column] for row in rows],
-            good=self.good,
-            full_text=f"eval_{columns[0]:06d}.json",
-        )
-
-    def _scores(self, iteration: int) -> list[float | None]:
-        """The scores of the strip's samples; None where these were not scored."""
-        rows = samples_at(RunFolder(self.folder.parent), iteration, self.main)
-        scores: list[float | None] = [sample.score for _, sample in rows[:STRIP_PROMPTS]]
-        return scores + [None] * (STRIP_PROMPTS - len(scores))
-
-
-class VideoGallery(ImageGallery):
-    """Videos: as images, and an evaluation's first ones as a GIF."""
-
-    def show(self, name: str, title: str, drawn: GeneratedSamples, scores: Scores) -> Path:
-        """Write the grid of contact sheets, and beside it the GIF."""
-        assert drawn.images is not None
-        path = super().show(name, title, drawn, scores)
-        videos = drawn.images[: min(_MOVING, self.count)]
-        shown, prompts = scores.values[self.main][: len(videos)].tolist(), scores.prompts
-        pages = [
-            grid(
-                [_small(to_pil(frame)) for frame in frames],
-                prompts[: len(videos)],
-                title=f"{title}, seed {self.seed}",
-                columns=4,
-                scores=shown,
-                good=self.good,
-            )
-            for frames in videos.unbind(1)
-        ]
-        with new_file(path.with_suffix(".gif")) as file:
-            save_animation(pages, file, drawn.frame_rate)
-        return path
-
-
-class TextGallery(Gallery):
-    """Texts: a Markdown table, a response per row; a page of the same prompts over training."""
-
-    def show(self, name: str, title: str, drawn: GeneratedSamples, scores: Scores) -> Path:
-        """Write the table, with each response's score and KL divergence from the reference."""
-        assert drawn.texts is not None
-        path = self.folder / f"{name}.md"
-        columns = {self.main: scores.values[self.main].tolist()}
-        if drawn.kl is not None:
-            columns["KL"] = drawn.kl.tolist()
-        numbers = zip(*columns.values(), strict=True)
-        rows = zip(numbers, scores.prompts, drawn.texts, strict=True)
-        cells = [
-            [*map(number, values), *map(_one_line, texts)]
-            for values, *texts in islice(rows, self.count)
-        ]
-        sides, heads = "r" * len(columns) + "ll", [*columns, "prompt", "response"]
-        write_text(path, "\n".join([f"# {title}", "", *table_lines(sides, heads, cells)]) + "\n")
-        self._write_table(name, title, drawn, scores)
-        return path
-
-    def record_preview(self, iteration: int, drawn: GeneratedSamples) -> None:
-        """Keep a row for each of the first prompts."""
-        assert drawn.texts is not None
-        self.kept.mkdir(parents=True, exist_ok=True)
-        write_json(self.kept / f"{iteration:06d}.json", drawn.texts[:STRIP_PROMPTS])
-
-    def write_strip(self, prompts: Sequence[str]) -> None:
-        kept: dict[int, list[str]] = {}
-        for path in sorted(self.kept.glob("*.json")):
-            if path.stem.isdecimal():
-                with suppress(FileError, FileNotFoundError):  # changed since it was kept
-                    kept[int(path.stem)] = read_json(path, list[str])
-        lines = ["# The same prompts over training", ""]
-        for i, prompt in enumerate(prompts[:STRIP_PROMPTS]):
-            rows = [[str(k), _one_line(v[i])] for k, v in kept.items() if i < len(v)]
-            table = table_lines("rl", ["iteration", "response"], rows)
-            lines += [f"## {_one_line(prompt)}", "", *table, ""]
-        write_text(self.folder / "strip.md", "\n".join(lines))
-
-
-def gallery(
-    media: Media, folder: Path, main: str, good: float | None, count: int, seed: int = 0
-) -> Gallery:
-    """The gallery of a kind of samples; arguments as for `Gallery`."""
-    kinds = {"images": ImageGallery, "videos": VideoGallery, "texts": TextGallery}
-    return kinds[media](folder, main, good, count, seed)
+        return table
 
 
 def _small(image: Image.Image) -> Image.Image:
     image.thumbnail((_MOVING_LARGEST, _MOVING_LARGEST))
     return image
-
-
-def _one_line(text: str) -> str:
-    """A text as one line, escaped for a Markdown table."""
-    return " ".join(text.split()).replace("|", "\\|")
 
 
 def beside_sources(images: Tensor, prompts: Sequence[str]) -> Tensor:
@@ -260,13 +191,14 @@ def draw_run(
     Raises:
         OSError: they can't be written.
     """
+    from rlfactory.report.draw import draw_figure
     from rlfactory.report.page import write_run_page
     from rlfactory.report.run_content import run_content
-    from rlfactory.report.run_curves import draw_curves
+    from rlfactory.report.run_curves import BAND
 
     run = run_content(folder, status, advice)
     title = f"{run.name}: {run.choices}" if run.choices else run.name
-    draw_curves(run.curves, folder.curves, title)
+    draw_figure(run.curves, folder.curves, title=title, ticks=run.ticks, band=BAND)
     return write_run_page(run)
 
 
@@ -282,15 +214,16 @@ def show_results(
         advice: messages about the run's health.
     """
     # what draws is loaded at the end of a run
-    from rlfactory.report.summary import summary_table, where_to_look, write_summary
+    from rlfactory.report.summary import score_sections, where_to_look, write_summary
+    from rlfactory.report.text_table import Terminal
 
     draw_run(folder, outcome, advice)
     read_pairs = set_pairs(read_sets(folder)).items()
     others = {name: (first, last if after else None) for name, (first, last) in read_pairs if name}
     pairs = {"": (before, after), **others}
     write_summary(folder, pairs, read(folder.metrics), advice)
-    console = Console(force_jupyter=False)  # one output of a notebook's cell, not one a line
+    terminal = Terminal()
     if after is not None:
-        console.print(summary_table(pairs))
+        terminal.sections(score_sections(pairs))
     for line in where_to_look(folder):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        terminal.console.print(line, markup=False, soft_wrap=True)

@@ -6,14 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlfactory.report.labels import evaluation_label, run_choices
-from rlfactory.report.run_curves import RunCurves
+from rlfactory.report.draw import Plot, plots
+from rlfactory.report.labels import run_choices
+from rlfactory.report.read import series_of
+from rlfactory.report.report import Curve
+from rlfactory.report.run_curves import histogram, run_curves
 from rlfactory.report.sample_pairs import SamplePair, choose, main_score, sample_pairs
-from rlfactory.report.statistics import Change
-from rlfactory.report.summary import changes, cost, provenance, results
+from rlfactory.report.summary import cost, provenance, results, score_sections
+from rlfactory.report.text_table import Section
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.metrics import Record, read
-from rlfactory.run.scores import Scores, read_sets, set_pairs
+from rlfactory.run.scores import SetPairs, read_sets, set_pairs
 from rlfactory.utils.data_files import FileError, read_shown
 from rlfactory.utils.data_files import read_yaml as read_yaml_file
 from rlfactory.utils.text import plural
@@ -26,10 +29,9 @@ class RunContent:
     Attributes:
         main: the score that trains; empty before the first evaluation.
         facts: what the run is and what it cost, by name.
-        table: the change of each score, over all prompts first and then by category.
-        sets: the same of further prompt sets, by name.
+        ticks: the iterations that curves mark, those of evaluations.
+        pairs: the first and the last scores on each prompt set.
         kinds: pairs of samples, by what they were chosen for; no pair twice.
-        tags: of each pair in `kinds` everything that it was chosen for.
         strip: the image of the same prompts over training.
         texts: the files of which the page shows the text, by title.
     """
@@ -38,18 +40,33 @@ class RunContent:
     name: str
     choices: str
     main: str
-    label: str
     facts: dict[str, str]
-    curves: RunCurves
-    before: Scores | None
-    after: Scores | None
-    table: dict[str, dict[str, Change]]
-    sets: dict[str, "SetContent"]
+    curves: list[Curve]
+    ticks: list[int]
+    pairs: SetPairs
     kinds: dict[str, list[SamplePair]]
-    tags: dict[int, list[str]]
     strip: Path | None
     advice: list[str]
     texts: dict[str, str]
+
+    @property
+    def rows(self) -> list[str]:
+        """What the lines and dots of the curves are; the position is the color."""
+        return [*dict.fromkeys(curve.row for curve in self.curves)]
+
+    @property
+    def sections(self) -> list[Section]:
+        """The tables of scores."""
+        return score_sections(self.pairs)
+
+    @property
+    def plots(self) -> list[Plot]:
+        """The plots of the page: a panel each, and after the first one the scores' distribution."""
+        drawn = plots(self.curves, self.rows, ticks=self.ticks)
+        before, after = self.pairs.get("", (None, None))
+        if before and after and (shown := histogram(before, after, self.main)):
+            drawn.insert(1, shown)
+        return drawn
 
     @property
     def links(self) -> list[tuple[str, str]]:
@@ -67,15 +84,6 @@ class RunContent:
         return [("summary", folder.summary.name), *found]  # it is written after the page
 
 
-@dataclass(frozen=True)
-class SetContent:
-    """The scores on a further prompt set before training, and the change of each."""
-
-    label: str
-    before: Scores
-    table: dict[str, dict[str, Change]]
-
-
 def run_content(
     folder: RunFolder, status: str | None = None, advice: Sequence[str] | None = None
 ) -> RunContent:
@@ -85,32 +93,19 @@ def run_content(
     """
     config = read_yaml(folder.config)
     metrics = read(folder.metrics) if folder.metrics.exists() else []
-    sets = read_sets(folder)
-    evaluations = sets.pop("", {})
-    main = main_score(folder)
-    moments = sorted(evaluations)
-    before = evaluations[moments[0]] if moments else None
-    after = evaluations[moments[-1]] if len(moments) > 1 else None
-    is_paired = before is not None and after is not None and before.prompts == after.prompts
-    kinds, tags = _kinds(sample_pairs(folder, main))
-    label = evaluation_label(evaluations.values())
+    main, sets = main_score(folder), read_sets(folder)
+    own = sets.get("", {})
+    further = {name: evaluations for name, evaluations in sets.items() if name}
     return RunContent(
         folder=folder,
         name=folder.path.absolute().name,
         choices=run_choices(config),
         main=main,
-        label=label,
         facts=_facts(folder, config, metrics, status or _status(folder)),
-        curves=RunCurves(metrics, main or None, evaluations, moments, label, sets),
-        before=before,
-        after=after,
-        table=changes(before, after) if before and after and is_paired else {},
-        sets={
-            name: SetContent(evaluation_label([first]), first, changes(first, last) if last else {})
-            for name, (first, last) in set_pairs(sets).items()
-        },
-        kinds=kinds,
-        tags=tags,
+        curves=run_curves(series_of(metrics), main, own, further),
+        ticks=sorted(own),
+        pairs=set_pairs(sets),
+        kinds=choose(sample_pairs(folder, main)),
         strip=folder.strip if folder.strip.is_file() else None,
         advice=_advice(folder) if advice is None else [*advice],
         texts=_texts(folder),
@@ -149,20 +144,6 @@ def _facts(
     given.pop("command", None)
     facts |= {name[0].upper() + name[1:]: text for name, text in given.items()}
     return {name: text for name, text in facts.items() if text}
-
-
-def _kinds(pairs: list[SamplePair]) -> tuple[dict[str, list[SamplePair]], dict[int, list[str]]]:
-    """The pairs by what they were chosen for, each once, and all that each was chosen for."""
-    tags: dict[int, list[str]] = {id(pair): [] for pair in pairs}
-    kinds: dict[str, list[SamplePair]] = {}
-    for title, some in choose(pairs).items():
-        if fresh := [pair for pair in some if not tags[id(pair)]]:
-            kinds[title] = fresh
-        for pair in some:
-            tags[id(pair)].append(title)
-    if rest := [pair for pair in pairs if not tags[id(pair)]]:
-        kinds["All others"] = rest
-    return kinds, tags
 
 
 def _advice(folder: RunFolder) -> list[str]:

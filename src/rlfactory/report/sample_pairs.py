@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from PIL import Image
@@ -28,11 +28,15 @@ class Sample:
 
 @dataclass(frozen=True)
 class SamplePair:
-    """The samples of one prompt and the same noise before and after training."""
+    """The samples of one prompt and the same noise before and after training.
+
+    `tags` are the kinds that it was chosen for.
+    """
 
     prompt: str
     before: Sample
     after: Sample
+    tags: list[str] = field(default_factory=list)
 
     @property
     def change(self) -> float:
@@ -97,9 +101,10 @@ def sample_pairs(folder: RunFolder, main: str) -> list[SamplePair]:
 
 
 def choose(pairs: Sequence[SamplePair], count: int = SHOWN) -> dict[str, list[SamplePair]]:
-    """The most changed, the best and the worst samples, by what they are.
+    """The most changed, the best and the worst samples, by what they are, and then all others.
 
-    At most `count` of each kind, and at most a quarter of all.
+    At most `count` of each kind, and at most a quarter of all. A pair of several kinds stands in
+    the first one, and all of them in its `tags`.
     """
     scored = [pair for pair in pairs if not math.isnan(pair.change)]
     count = max(1, min(count, len(scored) // 4))
@@ -111,7 +116,14 @@ def choose(pairs: Sequence[SamplePair], count: int = SHOWN) -> dict[str, list[Sa
         "Best after training": by_score[:count],
         "Worst after training": by_score[::-1][:count],
     }
-    return {title: some for title, some in chosen.items() if some}
+    places = {title: {*map(id, some)} for title, some in chosen.items()}
+    tags = {id(p): [title for title, ids in places.items() if id(p) in ids] for p in pairs}
+    kinds = {
+        title: [replace(p, tags=tags[id(p)]) for p in some if tags[id(p)][0] == title]
+        for title, some in chosen.items()
+    }
+    kinds["All others"] = [pair for pair in pairs if not tags[id(pair)]]
+    return {title: some for title, some in kinds.items() if some}
 
 
 def main_score(folder: RunFolder) -> str:

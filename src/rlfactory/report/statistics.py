@@ -21,7 +21,6 @@ Interval = tuple[float, float] | None
 RESAMPLES = 2000
 MIN_RUNS = 3
 """Runs below which a bootstrap over seeds only repeats the values, so that none is shown."""
-_DRAWN_RESAMPLES = 1000
 _MAX_DIFFERENCES = 1 << 20  # differences held at once, so that memory stays at about 10 MB
 
 
@@ -55,12 +54,6 @@ def bootstrap_interval(
         seed=seed,
     )
     return interval or (math.nan, math.nan)
-
-
-def drawn_interval(values: ArrayLike, mean: float) -> tuple[float, float]:
-    """A bootstrap interval for a figure; the mean itself where values give none."""
-    low, high = bootstrap_interval(values, resamples=_DRAWN_RESAMPLES)
-    return (mean, mean) if np.isnan(low) else (low, high)
 
 
 def paired_change(before: ArrayLike, after: ArrayLike, *, resamples: int = 4000) -> Change:
@@ -157,12 +150,6 @@ def improvement_interval(
         lambda s: probability_of_improvement(s[:tasks], s[tasks:]),
         resamples=resamples,
     )
-
-
-def paired_difference(first: ArrayLike, second: ArrayLike) -> tuple[float, Interval]:
-    """The mean of `first - second`, `[N]` each in one order of seeds, and its t interval."""
-    difference = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
-    return float(difference.mean()), mean_interval(difference)
 
 
 def _pairs(before: ArrayLike, after: ArrayLike) -> tuple[Array, ...]:

@@ -1,4 +1,4 @@
-"""The results of a run: a table for the terminal, and summary.md in its folder."""
+"""The results of a run: tables of its scores, and summary.md in its folder."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -6,24 +6,23 @@ from pathlib import Path
 from urllib.parse import quote
 
 import numpy as np
-from rich.markup import escape
-from rich.table import Table
 
-from rlfactory.report.labels import evaluation_label
+from rlfactory.report.labels import better_sentence, evaluation_label
 from rlfactory.report.statistics import Array, Change, bootstrap_interval, paired_change
+from rlfactory.report.text_table import NONE, Section, TextTable, markdown_sections
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.checkpoint.find import all_checkpoints
 from rlfactory.run.environment import read_environments
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.metrics import Record
 from rlfactory.run.scores import Scores, SetPairs
-from rlfactory.utils.console import clock, number, printable
+from rlfactory.utils.console import clock, number
 from rlfactory.utils.data_files import read_shown
-from rlfactory.utils.text import plural, table_lines
+from rlfactory.utils.text import plural
 
-NO_INTERVAL = "–"
 _PHASES = ("sample", "score", "learn")
-_HEADS = ("score", "before", "after", "change", "95 % interval", "n")
+_HEADS = ["score", "before", "after", "change", "95 % interval", "n"]
+_BY_CATEGORY = "By category of prompts"
 
 
 def changes(before: Scores, after: Scores) -> dict[str, dict[str, Change]]:
@@ -41,71 +40,78 @@ def changes(before: Scores, after: Scores) -> dict[str, dict[str, Change]]:
     return table
 
 
-def summary_table(pairs: SetPairs) -> Table:
-    """The changes with their 95 % paired intervals, bold where the interval excludes zero.
+def score_sections(pairs: SetPairs) -> list[Section]:
+    """The changes on each prompt set with their 95 % paired intervals, then those by category.
 
-    Those of each further prompt set stand below its name.
+    A change whose interval excludes zero stands out.
     """
-    table = _empty_table(*_HEADS[1:])
+    found = []
     for name, (before, after) in pairs.items():
-        if after is not None:
-            _add_changes(table, before, after, _begin_set(table, name))
-    return table
+        if after is None:
+            found += mean_sections({name: before})
+            continue
+        table = changes(before, after)
+        kinds = {
+            f"{score}, {kind}": change
+            for score, own in table.items()
+            for kind, change in own.items()
+            if kind != "all"
+        }
+        label = evaluation_label([before, after])
+        note = (
+            f"Change is the mean over the same {label} and noise; intervals are paired bootstraps,"
+            " and a change that stands out has one that excludes 0."
+        )
+        if before.diversity == before.diversity:
+            note += " Diversity is the mean pairwise distance between samples of a prompt."
+        note += better_sentence({name: before.better.get(name, "") for name in table})
+        whole = _change_table({score: own["all"] for score, own in table.items()})
+        whole.lines.extend(_single_numbers(before, after))
+        found.append(Section(f"Scores on {name or label}", whole, note))
+        if kinds:
+            found.append(Section(_BY_CATEGORY, _change_table(kinds), folded=True))
+    return found
 
 
-def means_table(evaluated: Mapping[str, Scores]) -> Table:
-    """The means of one evaluation with their 95 % intervals over prompts.
+def mean_sections(evaluated: Mapping[str, Scores]) -> list[Section]:
+    """The means of one evaluation with their 95 % intervals over prompts, then by category.
 
     `evaluated` has the scores of each prompt set; the empty name is that of the run's own prompts.
     """
-    table = _empty_table("mean", "95 % interval", "n")
-    for prompt_set, scores in evaluated.items():
-        indent = _begin_set(table, prompt_set)
-        for name in scores.values:
-            values = scores.by_prompt(name)
-            table.add_row(f"{indent}{escape(printable(name))}", *_mean_cells(values))
-            for kind, mask in scores.category_masks().items():
-                cells = _mean_cells(values[mask[: len(values)]])
-                kind = escape(printable(kind))
-                table.add_row(f"{indent}  {kind}", *cells, style="dim")
-    return table
+    found = []
+    for name, scores in evaluated.items():
+        whole = [[score, *_mean_cells(scores.by_prompt(score))] for score in scores.values]
+        kinds = [
+            [f"{score}, {kind}", *_mean_cells(values[mask[: len(values)]])]
+            for score in scores.values
+            for values in [scores.by_prompt(score)]
+            for kind, mask in scores.category_masks().items()
+        ]
+        heads = ["score", "mean", "95 % interval", "n"]
+        title = f"Scores on {name or evaluation_label([scores])}"
+        found.append(Section(title, TextTable(heads, whole), "Evaluated once."))
+        if kinds:
+            found.append(Section(_BY_CATEGORY, TextTable(heads, kinds), folded=True))
+    return found
 
 
-def _empty_table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2), header_style="bold")
-    table.add_column("score")
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table
-
-
-def _begin_set(table: Table, name: str) -> str:
-    """Write a prompt set's name; returns the indent of its rows. The run's own have none."""
-    if not name:
-        return ""
-    table.add_row(f"[bold]on {escape(printable(name))}[/bold]")
-    return "  "
-
-
-def _add_changes(table: Table, before: Scores, after: Scores, indent: str) -> None:
-    for name, rows in changes(before, after).items():
-        for kind, change in rows.items():
-            label = escape(printable(name if kind == "all" else f"  {kind}"))
-            first, second, difference, interval, count = change_cells(change)
-            shown = f"[bold]{difference}[/bold]" if change.is_clear else difference
-            style = None if kind == "all" else "dim"
-            table.add_row(f"{indent}{label}", first, second, shown, interval, count, style=style)
-    for label, cells in _single_numbers(before, after).items():
-        table.add_row(f"{indent}{label}", *cells)
+def _change_table(named: Mapping[str, Change]) -> TextTable:
+    lines = [[name, *_change_cells(change)] for name, change in named.items()]
+    at = _HEADS.index("change")
+    strong = frozenset((i, at) for i, change in enumerate(named.values()) if change.is_clear)
+    return TextTable(_HEADS, lines, strong=strong)
 
 
 def _mean_cells(values: Array) -> tuple[str, str, str]:
     """The mean of one score a prompt, its interval, and how many were scored."""
     known = values[~np.isnan(values)]
     mean = float(known.mean()) if len(known) else float("nan")
-    low, high = bootstrap_interval(known)
-    interval = NO_INTERVAL if low != low else f"{number(low)} … {number(high)}"
-    return number(mean), interval, str(len(known))
+    return number(mean), interval_text(*bootstrap_interval(known)), str(len(known))
+
+
+def interval_text(low: float, high: float, *, sign: bool = False) -> str:
+    """The ends of an interval; a dash where there is none, as of a single pair."""
+    return NONE if low != low else f"{number(low, sign=sign)} … {number(high, sign=sign)}"
 
 
 def write_summary(
@@ -121,8 +127,8 @@ def write_summary(
     """
     trained = sum("time/learn" in record for record in metrics)
     name = folder.path.absolute().name
-    lines = [f"# {name}", "", f"{plural(trained, 'iteration')} of training.", ""]
-    lines += score_sections(pairs)
+    lines = [f"# {name}", "", f"{plural(trained, 'iteration')} of training."]
+    lines += markdown_sections(score_sections(pairs))
     if advice:
         lines += ["", "## Advice", "", *(f"- {line}" for line in advice)]
     for title, facts in {"Cost": cost(metrics), "How it was made": provenance(folder)}.items():
@@ -208,57 +214,19 @@ def provenance(folder: RunFolder) -> dict[str, str]:
     return facts
 
 
-def markdown_table(before: Scores, after: Scores) -> list[str]:
-    """`summary_table` as lines of Markdown: categories folded, with a note on what columns are."""
-    table = changes(before, after)
-    rows = [[f"**{name}**", *change_cells(own["all"])] for name, own in table.items()]
-    rows += [[label, *cells] for label, cells in _single_numbers(before, after).items()]
-    lines = table_lines("lrrrrr", _HEADS, rows)
-    label = evaluation_label([before, after])
-    note = f"Change is the mean over the same {label} and noise; intervals are paired bootstraps."
-    if before.diversity == before.diversity:
-        note += " Diversity is the mean pairwise distance between samples of a prompt."
-    lines += ["", note]
-    below = [
-        [f"{name}, {kind}", *change_cells(change)]
-        for name, own in table.items()
-        for kind, change in own.items()
-        if kind != "all"
-    ]
-    if below:
-        lines += ["", "<details><summary>By category of prompts</summary>", ""]
-        lines += [*table_lines("lrrrrr", _HEADS, below), "", "</details>"]
-    return lines
-
-
-def score_sections(pairs: SetPairs, heading: str = "##") -> list[str]:
-    """The changes on each prompt set in Markdown, those of further sets below a heading."""
-    lines = []
-    for name, (before, after) in pairs.items():
-        lines += ["", f"{heading} Scores on `{name}`", ""] if name else []
-        lines += markdown_table(before, after) if after else _before_only(before)
-    return lines
-
-
-def _before_only(before: Scores) -> list[str]:
-    lines = table_lines("lr", _HEADS[:2], [[n, number(m)] for n, m in before.means().items()])
-    return [*lines, "", "The run stopped before it was evaluated again."]
-
-
-def change_cells(change: Change) -> tuple[str, str, str, str, str]:
-    """Before, after, difference, interval (a dash where a single pair has none) and count."""
+def _change_cells(change: Change) -> tuple[str, str, str, str, str]:
+    """Before, after, difference, interval and count."""
     means = number(change.before), number(change.after), number(change.difference, sign=True)
-    between = f"{number(change.low, sign=True)} … {number(change.high, sign=True)}"
-    return *means, between if change.low == change.low else NO_INTERVAL, str(change.count)
+    return *means, interval_text(change.low, change.high, sign=True), str(change.count)
 
 
-def _single_numbers(before: Scores, after: Scores) -> dict[str, tuple[str, str, str, str, str]]:
+def _single_numbers(before: Scores, after: Scores) -> list[list[str]]:
     """The rows of results that are one number per evaluation, not one per sample."""
     # a divergence without the rounding errors of float32 log-probabilities, which have a sign
     kl = round(before.kl, 6) + 0.0, round(after.kl, 6) + 0.0
     pairs = {"diversity": (before.diversity, after.diversity), "KL a token": kl}
-    return {
-        label: (number(old), number(new), number(new - old, sign=True), "", "")
+    return [
+        [label, number(old), number(new), number(new - old, sign=True), "", ""]
         for label, (old, new) in pairs.items()
         if old == old or new == new
-    }
+    ]

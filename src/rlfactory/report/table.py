@@ -1,30 +1,19 @@
-"""A report's tables as text cells, which the writers format."""
+"""A report's tables as text cells, in the order in which all of its forms show them."""
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
-from rlfactory.report.report import Cell, Comparison, Report, ReportRow
+from rlfactory.report.claims import claim_sections
+from rlfactory.report.leaderboard import leaderboard_sections
+from rlfactory.report.report import Cell, Report, ReportRow
+from rlfactory.report.statistics import MIN_RUNS
+from rlfactory.report.text_table import NONE, Section, TextTable, joined, short_count
 from rlfactory.sweep.table import Column
 
-NONE, MINUS = "–", "\N{MINUS SIGN}"
 
-
-@dataclass(frozen=True)
-class TextTable:
-    """A table of text cells.
-
-    The first column and those whose heads are in `left` are left-aligned, the others right-aligned.
-    """
-
-    heads: list[str]
-    lines: list[list[str]]
-    left: frozenset[str] = frozenset({"status", "note"})
-
-    @property
-    def sides(self) -> str:
-        """`l` or `r` for each column."""
-        return "".join("l" if i == 0 or h in self.left else "r" for i, h in enumerate(self.heads))
+def sections(report: Report) -> list[Section]:
+    """The tables below the main one."""
+    special = [*leaderboard_sections(report.entries), *claim_sections(report.claims)]
+    return [*special, *report.tables]
 
 
 def main_table(report: Report) -> TextTable:
@@ -36,137 +25,84 @@ def main_table(report: Report) -> TextTable:
     claimed = {
         c.name for c in report.columns if any(own[c.name].paper is not None for own in cells)
     }
-    measured = {c.name for c in report.columns if c.measure or c.name not in claimed}
-    heads = ["row"]
+    heads, lines, strong = ["row"], [[row.name] for row in report.rows], set()
     for column in report.columns:
-        heads += [f"{column.label}: paper"] if column.name in claimed else []
-        ours_head = f"{column.label}: ours" if column.name in claimed else column.label
-        heads += [ours_head] if column.name in measured else []
+        own = [cell[column.name] for cell in cells]
+        if column.name in claimed:
+            heads.append(f"{column.label}: paper")
+            for line, cell in zip(lines, own, strict=True):
+                line.append(joined([cell.paper], f".{column.digits}f"))
+        if column.measure or column.name not in claimed:
+            best = best_row(column, report.rows)
+            strong |= {(i, len(heads)) for i, row in enumerate(report.rows) if row.name == best}
+            heads.append(f"{column.label}: ours" if column.name in claimed else column.label)
+            for line, cell in zip(lines, own, strict=True):
+                line.append(ours(cell, column))
     notes = ["note"] if any(row.note for row in report.rows) else []
-    lines = []
-    for row in report.rows:
-        line = [row.name]
-        for column in report.columns:
-            cell = row.cells[column.name]
-            line += [joined([cell.paper], f".{column.digits}f")] if column.name in claimed else []
-            line += [ours(cell, column)] if column.name in measured else []
-        lines.append([*line, *_ends(row), *(row.note for _ in notes)])
-    return TextTable([*heads, "n", "steps", "NFE", "status", *notes], lines)
+    for line, row in zip(lines, report.rows, strict=True):
+        line += [*_ends(row), *(row.note for _ in notes)]
+    heads += ["n", "steps", "NFE", "status", *notes]
+    return TextTable(heads, lines, strong=frozenset(strong))
 
 
 def ours(cell: Cell, column: Column) -> str:
     """The mean ± half of its interval, which is symmetric."""
     if cell.mean is None:
         return NONE
-    mean = f"{cell.mean:.{column.digits}f}"
-    return mean if cell.high is None else f"{mean} ± {cell.high - cell.mean:.{column.digits}f}"
+    mean, interval = f"{cell.mean:.{column.digits}f}", cell.interval
+    return f"{mean} ± {interval[1] - cell.mean:.{column.digits}f}" if interval else mean
 
 
-def category_tables(report: Report) -> dict[str, TextTable]:
-    """The table of each score by category of prompts, by its title."""
-    tables = {}
-    for score in report.by_category:
-        lines = [
-            [row, *(ours(cells[name], score.column) for name in [*score.categories, ""])]
-            for row, cells in score.rows.items()
-        ]
-        heads = ["row", *score.categories, "all"]
-        tables[f"{score.column.label} by category of prompts"] = TextTable(heads, lines)
-    return tables
+def best_row(column: Column, rows: Sequence[ReportRow]) -> str | None:
+    """The row whose mean is the best of several.
+
+    None where neither more nor less is better, and where a row has fewer than `MIN_RUNS` runs:
+    those show no winner.
+    """
+    cells = {row.name: row.cells[column.name] for row in rows}
+    known = {name: cell.mean for name, cell in cells.items() if cell.mean is not None}
+    if column.better not in ("higher", "lower") or len(set(known.values())) < 2:
+        return None
+    if min(cells[name].n for name in known) < MIN_RUNS:
+        return None
+    pick = max if column.better == "higher" else min
+    return pick(known, key=lambda name: known[name])
 
 
-def spread_table(report: Report) -> TextTable | None:
+def spread_table(rows: Sequence[ReportRow], columns: Sequence[Column]) -> TextTable | None:
     """Interquartile means with their intervals; None where no row has enough runs."""
     lines = [
         [
             *(row.name, column.label, str(cell.n)),
             joined([cell.iqm], f".{column.digits}f"),
-            joined([cell.iqm_low, cell.iqm_high], f".{column.digits}f"),
+            joined(cell.iqm_interval, f".{column.digits}f"),
         ]
-        for row in report.rows
-        for column in report.columns
-        if (cell := row.cells[column.name]).iqm_low is not None
+        for row in rows
+        for column in columns
+        if (cell := row.cells[column.name]).iqm_interval
     ]
     heads = ["row", "column", "n", "interquartile mean", "95 % interval"]
     return TextTable(heads, lines, frozenset({"column"})) if lines else None
 
 
-def comparison_table(report: Report) -> TextTable | None:
-    """Rows compared with the first one; None where there are too few runs for any interval."""
-    columns = {column.name: column for column in report.columns}
-    lines = [
-        _comparison(c, columns.get(c.column))
-        for c in report.comparisons
-        if c.difference is not None or c.probability_low is not None
-    ]
-    heads = ["row", "against", "column", "pairs", "difference", "95 % interval"]
-    heads += ["probability of improvement", "95 % interval "]
-    return TextTable(heads, lines, frozenset({"against", "column"})) if lines else None
+def difference_table(
+    rows: Sequence[str], differences: Mapping[str, Sequence[str]]
+) -> TextTable | None:
+    """The keys in which rows differ, each with a value per row; None where rows don't differ.
 
-
-def difference_table(report: Report) -> TextTable | None:
-    """The keys in which rows differ, a column for each row; None where rows don't differ."""
-    rows = [row.name for row in report.rows]
-    lines = [[key, *values] for key, values in report.differences.items()]
-    return TextTable(["key", *rows], lines, frozenset(rows)) if lines else None
-
-
-def differences_by_row(report: Report) -> TextTable | None:
-    """The same with one line per row, for the terminal; None where the rows' names say it all."""
-    values = {
-        row.name: [own[i] for own in report.differences.values()]
-        for i, row in enumerate(report.rows)
-    }
-    lines = [
-        [name, ", ".join(f"{k}={v}" for k, v in zip(report.differences, own, strict=True))]
-        for name, own in values.items()
-        if {*own} - {NONE}
-    ]
-    is_news = any(name != text for name, text in lines)
-    return TextTable(["row", "differs"], lines, frozenset({"differs"})) if is_news else None
-
-
-def joined(values: Sequence[float | None], form: str) -> str:
-    """A number, or the ends of an interval, in a format; a dash where they are not all known."""
-    known = [format(value, form) for value in values if value is not None]
-    return " … ".join(known) if known and len(known) == len(values) else NONE
+    Rows go down and keys across, or the other way round where that is less wide.
+    """
+    if not differences:
+        return None
+    if len(differences) > len(rows):
+        lines = [[key, *values] for key, values in differences.items()]
+        return TextTable(["key", *rows], lines, frozenset(rows))
+    values = zip(*differences.values(), strict=True)
+    lines = [[row, *own] for row, own in zip(rows, values, strict=True)]
+    return TextTable(["row", *differences], lines, frozenset(differences))
 
 
 def _ends(row: ReportRow) -> list[str]:
     count = max((cell.n for cell in row.cells.values()), default=0)
     steps = NONE if row.steps is None else f"{row.steps:,}"
     return [str(count), steps, short_count(row.nfe), row.status]
-
-
-def fixed(value: float | None, digits: int) -> str:
-    """That many decimals, with a typographic minus; a dash for an unknown number."""
-    if value is None or math.isnan(value):
-        return NONE
-    text = f"{value:.{digits}f}"
-    if float(text) == 0:
-        text = text.removeprefix("-")
-    return text.replace("-", MINUS)
-
-
-def short_count(value: float | None) -> str:
-    """A number of things in about three digits: 960, 5,400, 138 k, 1.2 M."""
-    if value is None or math.isnan(value):
-        return NONE
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= max(size, 1e4):
-            return f"{value / size:.3g} {unit}"
-    return f"{value:,.0f}"
-
-
-def _comparison(comparison: Comparison, column: Column | None) -> list[str]:
-    signed = f"+.{3 if column is None else column.digits}f"
-    return [
-        comparison.row,
-        comparison.other,
-        "all together" if column is None else column.label,
-        str(comparison.n) if column else NONE,
-        joined([comparison.difference], signed),
-        joined([comparison.low, comparison.high], signed),
-        joined([comparison.probability], ".2f"),
-        joined([comparison.probability_low, comparison.probability_high], ".2f"),
-    ]

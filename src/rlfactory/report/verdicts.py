@@ -155,38 +155,34 @@ def interval(estimate: MeanDifference, confidence: float = CONFIDENCE) -> Interv
     return estimate.value - reach, estimate.value + reach
 
 
-def above(estimate: MeanDifference, bound: float) -> float:
-    """The one-sided p value that the difference is above a bound."""
+def tails(estimate: MeanDifference, bound: float) -> tuple[float, float]:
+    """The one-sided p values that the difference is above a bound, and that it is below."""
     # scipy.stats takes seconds to import
     from scipy.special import stdtr
 
     distance = estimate.value - bound
     if estimate.error == 0:
-        return 0.0 if distance > 0 else 1.0
-    return float(stdtr(estimate.seeds - 1, -distance / estimate.error))
-
-
-def below(estimate: MeanDifference, bound: float) -> float:
-    """The one-sided p value that the difference is below a bound."""
-    mirrored = MeanDifference(-estimate.value, estimate.error, estimate.seeds, estimate.prompts)
-    return above(mirrored, -bound)
+        return float(distance <= 0), float(distance >= 0)
+    t = distance / estimate.error
+    return float(stdtr(estimate.seeds - 1, -t)), float(stdtr(estimate.seeds - 1, t))
 
 
 def greater(estimate: MeanDifference, margin: float = 0.0) -> Evidence:
     """Evidence on the claim that the difference is above `-margin`: with one, not inferior."""
-    return Evidence(above(estimate, -margin), below(estimate, -margin))
+    return Evidence(*tails(estimate, -margin))
 
 
 def less(estimate: MeanDifference, margin: float = 0.0) -> Evidence:
     """Evidence on the claim that the difference is below `margin`."""
-    return Evidence(below(estimate, margin), above(estimate, margin))
+    above, below = tails(estimate, margin)
+    return Evidence(below, above)
 
 
 def equal(estimate: MeanDifference, margin: float) -> Evidence:
     """Evidence on the claim that the difference is within the margin, by two one-sided tests."""
-    within = max(above(estimate, -margin), below(estimate, margin))
-    beyond = min(above(estimate, margin), below(estimate, -margin))
-    return Evidence(within, beyond)
+    above_low, below_low = tails(estimate, -margin)
+    above_high, below_high = tails(estimate, margin)
+    return Evidence(max(above_low, below_high), min(above_high, below_low))
 
 
 def all_of(parts: Sequence[Evidence]) -> Evidence:

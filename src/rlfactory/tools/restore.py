@@ -5,12 +5,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from rlfactory.config.memory.devices import is_out_of_memory
 from rlfactory.config.memory.estimate import explain_out_of_memory
 from rlfactory.model.weight_sets import REFERENCE
-from rlfactory.report.summary import means_table
+from rlfactory.report.summary import mean_sections
+from rlfactory.report.text_table import Terminal
 from rlfactory.run.checkpoint.checksums import DamagedError, verify
 from rlfactory.run.checkpoint.find import best_step, checkpoint_of, newest
 from rlfactory.run.checkpoint.load import load_checkpoint, load_initial_weights
@@ -137,7 +136,7 @@ def evaluate(path: Path, config: Config, best: bool) -> int:
             EvaluationFiles(folder.prompt_set(of), evaluators[of], grid).write_as(name, own)
             for of, own in sets.items()
         ]
-        Console().print(means_table({of: own.scores for of, own in sets.items()}))
+        Terminal().sections(mean_sections({of: own.scores for of, own in sets.items()}))
         for file in filter(None, shown):
             print(f"samples: {file}")
 

@@ -55,7 +55,7 @@ def test_the_folder_has_weights_a_card_and_pictures(
     for part in (
         "`zoo:tiny_sd3`",
         "| score | before | after | change | 95 % interval | n |",
-        "**shapes_strict**",
+        "| shapes\\_strict |",
         "rlfactory 'run_dir=",
         "the `ema` weights after 1 iterations",
         "![Held-out prompts after 1 iterations](pictures/",

@@ -39,7 +39,7 @@ def test_an_evaluation_is_kept_before_it_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gallery, folder = NotingGallery(), RunFolder(tmp_path)
-    monkeypatch.setattr(module, "gallery", lambda *_: gallery)
+    monkeypatch.setattr(module, "Gallery", lambda *_: gallery)
     evaluator: Any = SimpleNamespace(
         prompts=[],
         seed=0,

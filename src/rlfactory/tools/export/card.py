@@ -12,6 +12,7 @@ from huggingface_hub.constants import ENDPOINT
 
 from rlfactory.report.labels import evaluation_label
 from rlfactory.report.summary import score_sections
+from rlfactory.report.text_table import markdown_sections
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.loggers.base import logger_links
 from rlfactory.run.scores import Scores, read_sets, set_pairs
@@ -113,7 +114,7 @@ def _scores(info: ExportInfo) -> list[str]:
     evaluated = {name: pair for name, pair in pairs.items() if pair[1]}
     if "" not in evaluated:
         return ["These weights were not evaluated in the run."]
-    lines = score_sections(evaluated, "###")
+    lines = markdown_sections(score_sections(evaluated), "###")
     measured = info.config["evaluation"]["weights"]
     if measured != info.weights:
         lines += ["", f"Measured with the `{measured}` weights, not with these."]

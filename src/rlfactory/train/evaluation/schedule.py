@@ -8,7 +8,7 @@ import torch
 
 from rlfactory.model.text_base import TextModel
 from rlfactory.prompts.ops.chat import THOUGHTS_END
-from rlfactory.report.results import gallery, show_results
+from rlfactory.report.results import Gallery, show_results
 from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.disk_errors import explain_disk_errors
@@ -38,8 +38,8 @@ class EvaluationFiles:
     def __init__(self, folder: RunFolder, evaluator: Evaluator, count: int) -> None:
         self.folder, self.main, self.draws = folder, evaluator.main, evaluator.draws
         self.prompts = [prompt.text for prompt in evaluator.prompts]
-        media, good = evaluator.model.media, evaluator.best_score
-        self.gallery = gallery(media, folder.samples, self.main, good, count, evaluator.seed)
+        good, seed = evaluator.best_score, evaluator.seed
+        self.gallery = Gallery(folder.samples, self.main, good, count, seed)
 
     def write(self, done: int, evaluation: Evaluation) -> Path | None:
         """Write the scores, keep the samples for strip and pairs, and draw a grid of them.
