@@ -64,7 +64,8 @@ def _require_destination(a: argparse.Namespace) -> None:
     """PlanError unless an export says where to, and is private only on the hub."""
     if a.to is None and a.push is None:
         message = "where to? --to FOLDER, --push USER/NAME for the Hugging Face hub, or both"
-        typed = f"rlfactory export {a.run} --to {a.run.name}-export"
+        run, to = shlex.quote(str(a.run)), shlex.quote(f"{a.run.name}-export")
+        typed = f"rlfactory export {run} --to {to}"
         raise PlanError([Problem("--to", f"{message}; type {typed}")])
     if a.private and a.push is None:
         raise PlanError([Problem("--private", "goes with --push USER/NAME")])

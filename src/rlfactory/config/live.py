@@ -88,6 +88,9 @@ class LiveArguments:
         """The options to begin with, for objects whose option was not typed."""
         keys = {override_key(word) for word in typed}
         words = ["reward=combine"] if self.rewards else []
+        if "reward" not in keys and _is_plain_function(self.objects.get("reward")):
+            # it has the options of a function; where none is typed, the model's companion stays
+            words += ["reward=function"] if any(k.startswith("reward.") for k in keys) else []
         for name, option_of in _OPTIONS.items():
             if name in self.objects and name not in keys and (o := option_of(self.objects[name])):
                 words.append(f"{name}={o}")
@@ -191,9 +194,15 @@ def _reward_node(reward: Any, values: Mapping[str, Any], typed: set[str]) -> Map
 
 def _live_reward_node(reward: Any, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """A function becomes the shipped reward of functions of texts or images."""
-    if isinstance(reward, type) or not callable(reward) or hasattr(type(reward), "score"):
-        return {"_target_": f"{PREFIX}{name}"}
-    return function_node(f"{PREFIX}{name}", values["model"])
+    if _is_plain_function(reward):
+        return function_node(f"{PREFIX}{name}", values["model"])
+    return {"_target_": f"{PREFIX}{name}"}
+
+
+def _is_plain_function(reward: object) -> bool:
+    """Whether a live reward is a function rather than a `Reward` or its class."""
+    is_reward = isinstance(reward, type) or hasattr(type(reward), "score")
+    return callable(reward) and not is_reward
 
 
 def _combined_node(rewards: Mapping[str, RewardPart], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -223,7 +232,8 @@ def _is_pipeline(model: Any) -> bool:
 
 
 def _network_of(pipe: Any) -> Any:
-    return getattr(pipe, "transformer", None) or pipe.unet
+    network = getattr(pipe, "transformer", None)  # a compiled one has no truth value
+    return unwrapped(pipe.unet if network is None else network)
 
 
 def _size_of(network: Any) -> int:

@@ -1,6 +1,7 @@
 """Compare two runs: configurations, evaluation scores, cost, and samples of the same prompts."""
 
 import math
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +55,7 @@ Pair = tuple[Side, Side]
 def read_pair(first: Path, second: Path) -> Pair:
     """Read both runs; PlanError where one is not a run or they make different kinds of samples."""
     problems = [
-        Problem(str(path), "is not a run folder", f"rlfactory report {path}")
+        Problem(str(path), "is not a run folder", f"rlfactory report {shlex.quote(str(path))}")
         for path in (first, second)
         if not is_run(path)
     ]

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -50,7 +51,9 @@ def report_of_sweep(table: Table, folder: Path) -> Report:
 def reports_of_runs(paths: Sequence[Path]) -> dict[str, Report]:
     """Build the reports of runs: one where all have a score in common, else one for each reward."""
     members = [read_member(path, read_run) for path in paths]
-    _require_done(groups_of_runs(members), paths[0], f"rlfactory resume {paths[0]}")
+    _require_done(
+        groups_of_runs(members), paths[0], shlex.join(["rlfactory", "resume", str(paths[0])])
+    )
     by_kind = _comparable(members)
     if len(by_kind) == 1:
         return {RUNS: _report_of_members(members)}
@@ -122,7 +125,7 @@ def _comparable(members: Sequence[Member]) -> dict[str, list[Member]]:
 def _others(left_out: Member, done: Sequence[Member]) -> str:
     """The command without a run."""
     paths = [str(m.path) for m in done if m is not left_out] or [str(left_out.path)]
-    return f"rlfactory report {' '.join(paths)}"
+    return shlex.join(["rlfactory", "report", *paths])
 
 
 def _columns(runs: Sequence[RunRecord]) -> list[Column]:
