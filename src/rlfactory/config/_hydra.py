@@ -229,6 +229,11 @@ def options_of(config: DictConfig) -> dict[str, str]:
     }
 
 
+def swept(config: DictConfig) -> list[str]:
+    """The words by which a file sweeps, in a multirun: its `hydra.sweeper.params`."""
+    return [f"{key}={values}" for key, values in (config.hydra.sweeper.get("params") or {}).items()]
+
+
 def plain(config: DictConfig) -> dict[str, Any]:
     """The values, `${...}` resolved; what is missing is `???`."""
     return {str(key): _resolved(config, key) for key in config if key != "hydra"}
