@@ -301,6 +301,9 @@ def require_run(run: Path) -> Mapping[str, Any]:
         what = "it holds no config.yaml; `rlfactory run_dir=FOLDER` makes one"
         if os.path.isfile(run / "rlfactory.yaml"):
             what = "it is an export, and the code in its README.md samples from it"
+        if run.parent.name == "checkpoints":
+            whole = run.parents[1]
+            what = f"it is a checkpoint; {whole} takes the newest, and with --best the best one"
         raise PlanError([Problem(str(run), f"is no run folder: {what}")])
     try:
         frozen = read_frozen(path)
