@@ -197,7 +197,8 @@ def test_a_run_is_resumed_with_the_objects_that_it_needs(
     found = rl.load_run(paused.path)
     with pytest.raises(PlanError, match=r"reward: was .*shortness .*hand it over"):
         found.resume()
-    assert (found.export(tmp_path / "exported") / "config.json").is_file()
+    exported = rl.load_run(paused.path, **live).export(tmp_path / "exported")
+    assert (exported / "config.json").is_file()
     others = {**given, "prompts": [*PROMPTS, "another"], "eval_prompts": PROMPTS[::2]}
     for go_on in (found.resume, partial(rl.train, *words)):
         with pytest.raises(PlanError, match="prompts: are not those that the run"):
