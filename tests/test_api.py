@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -196,6 +197,13 @@ def test_a_run_is_resumed_with_the_objects_that_it_needs(
     found = rl.load_run(paused.path)
     with pytest.raises(PlanError, match=r"reward: was .*shortness .*hand it over"):
         found.resume()
+    exported = rl.load_run(paused.path, **live).export(tmp_path / "exported")
+    assert (exported / "config.json").is_file()
+    others = {**given, "prompts": [*PROMPTS, "another"], "eval_prompts": PROMPTS[::2]}
+    for go_on in (found.resume, partial(rl.train, *words)):
+        with pytest.raises(PlanError, match="prompts: are not those that the run"):
+            go_on(**others)
+    assert rl.load_run(paused.path, **given).resume().status == "done"
     assert found.resume(**given).status == "done"
     assert weights_of(found.path) == weights_of(run.path)
 
@@ -453,6 +461,23 @@ def test_what_can_not_be_handed_over_is_a_problem(given: dict[str, Any], message
         rl.plan(**given)
 
 
+def test_a_function_has_the_options_of_one_and_words_may_name_a_folder(tmp_path: Path) -> None:
+    given = {"reward": brightness, "prompts": PROMPTS, "prompts_per_iteration": 2}
+    assert rl.plan("reward.timeout=2", **given).config["reward"]["timeout"] == 2
+    several = {**given, "reward": [brightness, "compressibility"]}
+    words = ["reward.parts.brightness.timeout=2", "reward.parts.compressibility.quality=50"]
+    node = rl.plan(*words, "reward.weights=[1,0.5]", **several).config["reward"]
+    assert node["parts"]["brightness"]["timeout"] == 2
+    assert node["parts"]["brightness"]["function"] == "object:reward.brightness"
+    assert node["parts"]["compressibility"]["quality"] == 50
+    assert node["weights"] == {"brightness": 1, "compressibility": 0.5}
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text("# @package _global_\niterations: 3\n")
+    assert rl.plan("-cd", str(tmp_path), "experiment=mine").config["iterations"] == 3
+    with pytest.raises(PlanError, match="is no word"):
+        rl.plan({"iterations": 3})  # type: ignore[arg-type]
+
+
 def test_an_error_is_raised_and_the_run_has_failed(live: Mapping[str, Any], tmp_path: Path) -> None:
     def broken(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
         raise ZeroDivisionError("no")
@@ -470,6 +495,7 @@ def test_a_pipeline_in_memory_gives_the_same_weights_and_is_not_changed(
     folder = zoo_path("tiny_sd3")
     pipe = StableDiffusion3Pipeline.from_pretrained(folder, dtype=torch.float32)
     before = {name: t.clone() for name, t in pipe.transformer.state_dict().items()}
+    network, pipe.transformer = pipe.transformer, torch.compile(pipe.transformer)
     words = [*SMALL, "schedule.steps=3", "reward=compressibility", f"model.finetune={finetune}"]
     run = rl.train(*words, model=pipe, prompts=PROMPTS, run_dir=tmp_path / "live")
     assert run.config["model"]["size"] == 64
@@ -478,7 +504,7 @@ def test_a_pipeline_in_memory_gives_the_same_weights_and_is_not_changed(
     same = ["prompts=file", f"prompts.path={prompts}"]
     typed = rl.train(*words, *same, run_dir=tmp_path / "typed")
     assert weights_of(run.path) == weights_of(typed.path)
-    after = pipe.transformer.state_dict()
+    after = network.state_dict()
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], t) for name, t in after.items())
     image = run.samples(["a red circle"])[0]

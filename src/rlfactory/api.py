@@ -23,10 +23,11 @@ from rlfactory.config.live import NAMES, LiveArguments, apply_live, live_options
 from rlfactory.config.overrides import compose, plan_composed
 from rlfactory.config.plan import Plan
 from rlfactory.config.problems import PlanError, Problem
-from rlfactory.config.words import typed_value
+from rlfactory.config.words import normalise_words, typed_value
 from rlfactory.hardware.portable import use_portable_kernels
 from rlfactory.prompts.ops.in_memory import with_prompts
-from rlfactory.tools.run import Run, required_listeners
+from rlfactory.run.folder import RunFolder
+from rlfactory.tools.run import Run, live_of_run, require_same_prompts, required_listeners
 from rlfactory.train.process.launch import require_possible
 from rlfactory.utils.console import silenced_notices
 from rlfactory.utils.current_folder import trust_names
@@ -121,27 +122,31 @@ def train(
     return run
 
 
-def load_run(path: str | Path) -> Run:
-    """A run by its folder.
+def load_run(path: str | Path, **given: Any) -> Run:
+    """A run by its folder; `given` are the live objects that it was started with, by name.
 
     Raises:
         PlanError: the folder holds no run.
     """
-    from rlfactory.run.folder import RunFolder
-
     if not RunFolder(Path(path)).config.is_file():
         raise PlanError([Problem(str(path), "is no run folder: it holds no config.yaml")])
-    return Run(Path(path))
+    return Run(Path(path), live_of_run(given))
 
 
 def split_arguments(
     words: Sequence[str], given: Mapping[str, Any]
 ) -> tuple[LiveArguments, list[str]]:
     """The live objects among the arguments, and all others as words of the command."""
-    if problems := [Problem(k, f"is {RENAMED[k]} here") for k in given if k in RENAMED]:
+    problems = [Problem(k, f"is {RENAMED[k]} here") for k in given if k in RENAMED]
+    problems += [
+        Problem(f"{word!r:.60}", "is no word; settings are keywords, or **SETTINGS")
+        for word in words
+        if not isinstance(word, str)
+    ]
+    if problems:
         raise PlanError(problems)
     arguments, settings = LiveArguments.of(with_prompts(given))
-    return arguments, [*words, *as_words(settings)]
+    return arguments, [*normalise_words(words), *as_words(settings)]
 
 
 def as_words(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
@@ -193,7 +198,10 @@ def _begin(planned: Plan, arguments: LiveArguments, typed: Sequence[str], force:
     frozen = existing_config(planned)
     is_replaced = frozen is not None and replaces(planned, frozen)
     if frozen is not None and not is_replaced:
-        return resumable(planned, frozen, force) is not None
+        if resumable(planned, frozen, force) is None:
+            return False
+        require_same_prompts(RunFolder(planned.run_dir), arguments.objects, force)
+        return True
     described = {name: describe(value) for name, value in arguments.objects.items()}
     command = f"rlfactory.train({', '.join(map(repr, typed))})"
     create_run(planned, command, described, replace=is_replaced)

@@ -363,6 +363,8 @@ def test_a_used_run_folder_stays_as_it_is(refused: Refused, tmp_path: Path) -> N
         (["explain", "seed", "algo=nope"], "there is no option nope"),
         (["evaluate"], "rlfactory evaluate RUN"),
         (["evaluate", "nowhere"], "is no run folder"),
+        (["evaluate", "run/checkpoints/step_000001"], "a checkpoint; run takes the newest"),
+        (["compare", "nowhere", "nowhere"], "nowhere: is not a run folder\n"),
         (["evaluate", "broken"], "can't be read"),
         (["evaluate", "bare"], "holds no configuration"),
         (["sample", "nowhere", "--prompt", "x"], "is no run folder"),

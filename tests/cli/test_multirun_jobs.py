@@ -1,8 +1,16 @@
 """The jobs of a multirun, before the first one begins."""
 
+from pathlib import Path
+
 import pytest
 
-from rlfactory.cli.multirun import LONGEST_NAME, job_names, job_words, planned_jobs
+from rlfactory.cli.multirun import (
+    LONGEST_NAME,
+    job_names,
+    job_words,
+    planned_jobs,
+    swept_by_files,
+)
 from rlfactory.cli.suggestions import working_command
 from rlfactory.config.problems import PlanError
 
@@ -85,3 +93,21 @@ def test_a_suggestion_keeps_the_multirun() -> None:
     with pytest.raises(PlanError) as refused:
         planned_jobs(["algo=grpo,ppo", "lr=1e-4"])
     assert working_command(refused.value.problems, ["-m", "algo=grpo,ppo", "lr=1e-4"]) is None
+
+
+def test_a_file_of_ones_own_sweeps_but_over_what_is_typed(tmp_path: Path) -> None:
+    """Its jobs ended in an IndexError: only what was typed was planned."""
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "search.yaml").write_text(
+        "# @package _global_\nhydra: {sweeper: {params: {seed: '0,1', algo: 'nft,grpo'}}}\n"
+    )
+    words = [f"hydra.searchpath=['{tmp_path}']", "experiment=search", "hydra.sweep.dir=here"]
+    assert [*planned_jobs(words)] == [
+        *("seed=0,algo=nft", "seed=0,algo=grpo", "seed=1,algo=nft", "seed=1,algo=grpo")
+    ]
+    assert swept_by_files([*words, "seed=4"]) == ["algo=nft,grpo"]
+    plans = planned_jobs([*words, "seed=4"])
+    assert [plan.run_dir for plan in plans.values()] == [
+        Path("here/algo=nft"),
+        Path("here/algo=grpo"),
+    ]

@@ -232,6 +232,14 @@ def test_one_command_for_all_problems(refused: Refused) -> None:
     assert suggestions(shown) == [["check", "iterations=1", "seed=0", "algo=nft", "algo.beta=1"]]
 
 
+def test_what_is_missed_for_a_misnamed_word_comes_with_it(refused: Refused) -> None:
+    """`algo.column=null` was suggested beside the data, whose columns are other ones."""
+    shown = refused("model=tiny_gpt2", "algo=sft", "dataset_name=some/data")
+    assert (
+        "try: rlfactory model=tiny_gpt2 algo=sft prompts=datasets prompts.path=some/data\n" in shown
+    )
+
+
 def test_each_problem_has_its_own_where_one_can_not_be_fixed(refused: Refused) -> None:
     shown = refused("check", "iterations=0", "reward=image_function", "reward.function=no.py:f")
     assert shown.splitlines()[1] == "    instead: iterations=1"

@@ -67,6 +67,28 @@ def test_a_group_of_ones_own_is_chosen_and_hydra_knows_what_was_typed(tmp_path: 
     assert values["run_dir"] == "a/+budget=short,seed=4"
 
 
+def test_an_own_name_of_a_run_folder_leaves_itself_out() -> None:
+    values = compose(["run_dir='a/${hydra:job.override_dirname}'", "seed=4"]).values
+    assert values["run_dir"] == "a/seed=4"
+
+
+def test_a_variable_that_is_not_set_is_a_problem() -> None:
+    with pytest.raises(PlanError, match="variable NOT_SET_ANYWHERE is not set"):
+        compose(["run_dir='${oc.env:NOT_SET_ANYWHERE}/a'"])
+    assert compose(["run_dir='${oc.env:NOT_SET_ANYWHERE,b}/a'"]).values["run_dir"] == "b/a"
+    assert compose(["run_dir='${oc.env:NOT_SET_ANYWHERE,null}'"]).values["run_dir"] is None
+
+
+@pytest.mark.parametrize("line", ["/algo: grpo", "override algo: grpo"])
+def test_a_file_that_chooses_an_option_wrongly_is_told_the_line(tmp_path: Path, line: str) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text(
+        f"# @package _global_\ndefaults:\n  - {line}\n"
+    )
+    with pytest.raises(PlanError, match="by the line - override /algo: OPTION"):
+        compose([f"hydra.searchpath=['{tmp_path}']", "experiment=mine"])
+
+
 def test_keys_behind_an_interpolation_are_left_to_hydra(tmp_path: Path) -> None:
     (tmp_path / "reward").mkdir()
     (tmp_path / "reward" / "mine.yaml").write_text(

@@ -12,6 +12,7 @@ from rlfactory.config.problems import (
     override_key,
     report,
     unknown_key,
+    unknown_name,
 )
 
 
@@ -80,3 +81,8 @@ def test_words() -> None:
 def test_the_text_of_the_error_has_the_overrides_that_mend() -> None:
     problems = [Problem("a", "is 1", "a=2"), Problem("b", "is 3", "rlfactory list b")]
     assert str(PlanError(problems)) == "a: is 1 (try 'a=2')\nb: is 3"
+
+
+def test_the_only_name_is_what_was_meant() -> None:
+    assert unknown_name("size", "size", "full", ["tiny"]).fix == "size=tiny"
+    assert not unknown_name("size", "size", "full", ["tiny", "small"]).fix

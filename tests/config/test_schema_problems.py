@@ -98,3 +98,18 @@ def test_a_key_that_the_plan_reads_must_have_a_value() -> None:
         plan_from_words("~schedule.steps")
     (problem,) = caught.value.problems
     assert (problem.key, problem.fix) == ("schedule.steps", "schedule.steps=10")
+
+
+@pytest.mark.parametrize(("word", "fix"), [("run_dir=1", '"1"'), ("run_dir=true", '"true"')])
+def test_a_text_that_reads_as_a_number_is_quoted(word: str, fix: str) -> None:
+    with pytest.raises(PlanError) as refused:
+        plan_from_words(word)
+    (problem,) = refused.value.problems
+    assert problem.fix == f"run_dir={fix}"
+    assert str(plan_from_words(problem.fix).run_dir) == fix.strip('"')
+
+
+def test_an_option_in_the_place_of_a_component_is_told_where_files_choose() -> None:
+    composed = compose([])
+    with pytest.raises(PlanError, match="algo: has no _target_.* override /algo: grpo"):
+        make_plan({**composed.values, "algo": "grpo"}, composed.choices)

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from rlfactory.config._hydra import parse
-from rlfactory.config.words import searched, typed_value
+from rlfactory.config.problems import Problem
+from rlfactory.config.words import read, searched, typed_value
 
 
 @pytest.mark.parametrize(
@@ -45,3 +46,18 @@ def test_paths_are_texts() -> None:
 )
 def test_search_paths(word: str, places: list[str]) -> None:
     assert searched([word]) == places
+
+
+@pytest.mark.parametrize(
+    ("word", "is_read"),
+    [
+        ("hydra.run.dir=a", False),
+        ("hydra.job.chdir=true", False),
+        ("hydra.job.chdir=false", True),
+        ("hydra.sweep.subdir=a", False),
+        ("hydra.sweep.dir=a", True),
+    ],
+)
+def test_keys_of_hydra_that_would_change_nothing_are_refused(word: str, is_read: bool) -> None:
+    problems: list[Problem] = []
+    assert (read(word, problems) is not None) == is_read == (not problems)

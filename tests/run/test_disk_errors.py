@@ -120,3 +120,12 @@ def test_a_log_on_a_full_disk_is_silent(small: Path, capfd: pytest.CaptureFixtur
             (small / "all").write_bytes(b"0" * 2**21)
         logging.getLogger("rlfactory").warning("x" * 10**5)
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_an_evaluation_resumes_nothing_and_a_path_is_quoted(tmp_path: Path) -> None:
+    for resumes, said in ((True, "resume '.*my run'"), (False, "check the disk of .*my run$")):
+        with (
+            pytest.raises(DiskError, match=said),
+            explain_disk_errors(tmp_path / "my run", "scores", resumes=resumes),
+        ):
+            raise OSError(errno.EROFS, "Read-only file system")

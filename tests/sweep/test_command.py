@@ -123,6 +123,7 @@ def test_published_hours_belong_to_the_full_form(
     [
         (["nothing"], "there is no sweep nothing"),
         (["nothing.yaml"], "there is no file nothing.yaml"),
+        (["nothing.yml"], "there is no file nothing.yml"),
         (["small.yaml", "size=tinny"], "there is no size tinny"),
         (["small.yaml", "size=tiny", "seed="], "seed: is empty"),
         (["small.yaml", "size=tiny", "optimzer.lr=1,2", "rows=v*"], "Did you mean optimizer.lr?"),

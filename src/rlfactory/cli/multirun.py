@@ -52,6 +52,9 @@ def hydra_command(argv: Sequence[str], launch: Callable[[ComposedConfig], int]) 
         if problems := compose(words).problems:
             raise PlanError(problems)
     elif not any(override_key(word) == SWEEPER for word in words):
+        if own := swept_by_files(words):
+            words = [*words, *own]
+            argv = [*argv, *own, "hydra.sweeper.params=null"]
         names = [*planned_jobs(words)]
     failed: list[str] = []
     typed_places = [word for word in words if override_key(word) == SEARCHPATH]
@@ -127,18 +130,32 @@ LONGEST_NAME = 120
 """Characters of a job's name; the disk allows 255 bytes."""
 
 
-def planned_jobs(words: Sequence[str], sweep: Path = Path("multirun/DATE_TIME")) -> dict[str, Plan]:
+def swept_by_files(words: Sequence[str]) -> list[str]:
+    """What the chosen files sweep over (`hydra.sweeper.params`), but for keys that are typed."""
+    typed = {override_key(word) for word in words}
+    found = compose(job_words(with_options(words, searched(words)))[0]).swept
+    return [word for word in found if override_key(word) not in typed]
+
+
+def _sweep_folder(words: Sequence[str]) -> Path:
+    """The folder of a multirun, as far as it is known before it begins."""
+    typed = [o for w in words if override_key(w) == "hydra.sweep.dir" and (o := read(w, []))]
+    folder = str(typed[-1].value()) if typed else ""
+    return Path("multirun/DATE_TIME" if "$" in folder or not folder else folder)
+
+
+def planned_jobs(words: Sequence[str]) -> dict[str, Plan]:
     """The plan of every job by what distinguishes it from the others, in the order in which they
     run; each with the folder of the multirun that is passed by.
 
     Args:
         words: the overrides of the command, swept ones among them.
-        sweep: the folder of the multirun, for jobs without `run_dir`.
 
     Raises:
         PlanError: with the problems of all jobs, each once; those of some of the jobs name these.
     """
-    choices = job_words(with_options(words, searched(words)))
+    words = [*words, *swept_by_files(words)]
+    choices, sweep = job_words(with_options(words, searched(words))), _sweep_folder(words)
     names = job_names(choices)
     jobs, faults = dict[str, Plan](), dict[tuple[str, str], dict[str, Problem]]()
     for name, own in zip(names, choices, strict=True):

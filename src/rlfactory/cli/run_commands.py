@@ -64,7 +64,8 @@ def _require_destination(a: argparse.Namespace) -> None:
     """PlanError unless an export says where to, and is private only on the hub."""
     if a.to is None and a.push is None:
         message = "where to? --to FOLDER, --push USER/NAME for the Hugging Face hub, or both"
-        typed = f"rlfactory export {a.run} --to {a.run.name}-export"
+        run, to = shlex.quote(str(a.run)), shlex.quote(f"{a.run.name}-export")
+        typed = f"rlfactory export {run} --to {to}"
         raise PlanError([Problem("--to", f"{message}; type {typed}")])
     if a.private and a.push is None:
         raise PlanError([Problem("--private", "goes with --push USER/NAME")])
@@ -300,6 +301,9 @@ def require_run(run: Path) -> Mapping[str, Any]:
         what = "it holds no config.yaml; `rlfactory run_dir=FOLDER` makes one"
         if os.path.isfile(run / "rlfactory.yaml"):
             what = "it is an export, and the code in its README.md samples from it"
+        if run.parent.name == "checkpoints":
+            whole = run.parents[1]
+            what = f"it is a checkpoint; {whole} takes the newest, and with --best the best one"
         raise PlanError([Problem(str(run), f"is no run folder: {what}")])
     try:
         frozen = read_frozen(path)

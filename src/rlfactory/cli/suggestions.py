@@ -27,7 +27,9 @@ def working_command(problems: Sequence[Problem], typed: Sequence[str]) -> str | 
         return None
     words, seen, meant = list(typed), {tuple(typed)}, set[str]()
     for _ in range(ROUNDS):
-        fixed = _fixed(problems, words, command)
+        # of what was misnamed first: other problems are those of a plan without it
+        misnamed = [problem for problem in problems if problem.candidates]
+        fixed = _fixed(misnamed or problems, words, command)
         if fixed is None or tuple(fixed) in seen or not meant <= {*fixed}:
             return ""  # what replaces a fix by another one is not what was meant
         # a number that is allowed by itself may be too small beside others

@@ -140,7 +140,7 @@ def note_variables(words: Sequence[str]) -> None:
     _typed_variables.update(n for word in words for n in re.findall(r"oc\.env:\s*(\w+)", word))
 
 
-def _typed_variable(name: str, default: str | None = None) -> str | None:
+def _typed_variable(name: str, *default: str | None) -> str | None:
     """The resolver `oc.env`: a file that somebody sent must not carry a secret of the environment
     into the configuration, which is written down and sent to loggers.
     """
@@ -150,7 +150,9 @@ def _typed_variable(name: str, default: str | None = None) -> str | None:
             f" written down and logged; type KEY='${{oc.env:{name}}}' if that may be"
         )
         raise HydraException(message)
-    return os.environ.get(name, default)
+    if name not in os.environ and not default:
+        raise HydraException(f"the environment variable {name} is not set")
+    return os.environ.get(name, *default)
 
 
 @contextmanager
@@ -227,6 +229,11 @@ def options_of(config: DictConfig) -> dict[str, str]:
     }
 
 
+def swept(config: DictConfig) -> list[str]:
+    """The words by which a file sweeps, in a multirun: its `hydra.sweeper.params`."""
+    return [f"{key}={values}" for key, values in (config.hydra.sweeper.get("params") or {}).items()]
+
+
 def plain(config: DictConfig) -> dict[str, Any]:
     """The values, `${...}` resolved; what is missing is `???`."""
     return {str(key): _resolved(config, key) for key in config if key != "hydra"}
@@ -266,7 +273,8 @@ def _record_overrides(
         kind = overrides.hydra if override.is_hydra_override() else overrides.task
         kind.append(override.input_line)
     naming = hydra_config.job.config.override_dirname
-    own = [override for override in [*chosen, *changed] if not override.is_hydra_override()]
+    own = [o for o in [*chosen, *changed] if not o.is_hydra_override()]
+    own = [o for o in own if o.key_or_group != "run_dir"]  # which may itself be named so
     hydra_config.job.override_dirname = get_overrides_dirname(
         own, naming.exclude_keys, naming.item_sep, naming.kv_sep
     )

@@ -16,6 +16,7 @@ from rlfactory.config._hydra import (
     parse,
     plain,
     set_nodes,
+    swept,
     written,
 )
 from rlfactory.config.paths import packaged_files_state
@@ -34,6 +35,7 @@ class ComposedConfig:
         overrides: the overrides that were applied.
         defaults: the values of the chosen options, before overrides of single keys.
         notes: what the plan says about the choices.
+        swept: the words that files sweep over in a multirun.
     """
 
     values: dict[str, Any]
@@ -42,6 +44,7 @@ class ComposedConfig:
     overrides: list[str] = field(default_factory=list)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    swept: list[str] = field(default_factory=list)
 
 
 class Composition:
@@ -72,7 +75,8 @@ class Composition:
         """The configuration with values changed, resolved."""
         note_variables([override.input_line or "" for override in overrides])
         apply_overrides(self._config, self._chosen, overrides)
-        return ComposedConfig(plain(self._config), dict(self.choices))
+        found = swept(self._config)
+        return ComposedConfig(plain(self._config), dict(self.choices), swept=found)
 
 
 def _pickled(chosen: Sequence[str]) -> bytes:

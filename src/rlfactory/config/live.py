@@ -87,7 +87,13 @@ class LiveArguments:
     def words(self, typed: Sequence[str]) -> list[str]:
         """The options to begin with, for objects whose option was not typed."""
         keys = {override_key(word) for word in typed}
-        words = ["reward=combine"] if self.rewards else []
+        words = []
+        if self.rewards:  # named as far as their options can be typed, a function as a file's
+            named = [n if n == r else f"{PREFIX}{n}" for n, (r, _) in self.rewards.items()]
+            words = ["reward=combine", f"reward.of=[{','.join(named)}]"]
+        if "reward" not in keys and _is_plain_function(self.objects.get("reward")):
+            # it has the options of a function; where none is typed, the model's companion stays
+            words += ["reward=function"] if any(k.startswith("reward.") for k in keys) else []
         for name, option_of in _OPTIONS.items():
             if name in self.objects and name not in keys and (o := option_of(self.objects[name])):
                 words.append(f"{name}={o}")
@@ -191,22 +197,31 @@ def _reward_node(reward: Any, values: Mapping[str, Any], typed: set[str]) -> Map
 
 def _live_reward_node(reward: Any, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """A function becomes the shipped reward of functions of texts or images."""
-    if isinstance(reward, type) or not callable(reward) or hasattr(type(reward), "score"):
-        return {"_target_": f"{PREFIX}{name}"}
-    return function_node(f"{PREFIX}{name}", values["model"])
+    if _is_plain_function(reward):
+        return function_node(f"{PREFIX}{name}", values["model"])
+    return {"_target_": f"{PREFIX}{name}"}
+
+
+def _is_plain_function(reward: object) -> bool:
+    """Whether a live reward is a function rather than a `Reward` or its class."""
+    is_reward = isinstance(reward, type) or hasattr(type(reward), "score")
+    return callable(reward) and not is_reward
 
 
 def _combined_node(rewards: Mapping[str, RewardPart], values: Mapping[str, Any]) -> dict[str, Any]:
     """`reward=combine` of several rewards; weights that were typed win."""
-    node = values["reward"]
-    parts = {
-        name: _live_reward_node(reward, f"reward.{name}", values)
-        if not isinstance(reward, str)
-        else function_node(reward, values["model"])
-        if is_function(reward)
-        else option_values("reward", reward)
-        for name, (reward, _) in rewards.items()
-    }
+    node, parts = values["reward"], dict[str, Any]()
+    for name, (reward, _) in rewards.items():
+        if not isinstance(reward, str):
+            own = _live_reward_node(reward, f"reward.{name}", values)
+        elif is_function(reward):
+            own = function_node(reward, values["model"])
+        else:
+            own = dict(option_values("reward", reward))
+        typed = node["parts"].get(name, {})
+        if typed.get("_target_") == own["_target_"]:
+            own |= {key: value for key, value in typed.items() if key != "function"}
+        parts[name] = own
     weights = {name: weight for name, (_, weight) in rewards.items() if weight is not None}
     return {**node, "of": [*parts], "parts": parts, "weights": {**weights, **node["weights"]}}
 
@@ -223,7 +238,8 @@ def _is_pipeline(model: Any) -> bool:
 
 
 def _network_of(pipe: Any) -> Any:
-    return getattr(pipe, "transformer", None) or pipe.unet
+    network = getattr(pipe, "transformer", None)  # a compiled one has no truth value
+    return unwrapped(pipe.unet if network is None else network)
 
 
 def _size_of(network: Any) -> int:

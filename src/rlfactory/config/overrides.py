@@ -1,5 +1,6 @@
 """Overrides: each is parsed and checked by itself, to report every mistake, and then composed."""
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -320,4 +321,7 @@ def _explained(error: Exception) -> Problem:
     parts = str(getattr(error, "full_key", None) or "").split(".")
     key = ".".join(parts[1:] if len(parts) > 1 and parts[0] == parts[1] else parts)
     text = str(error) if "line" in str(error) else str(error).split("\n    full_key")[0]
+    if again := re.search(r"Multiple values for (\w+)\.|Could not override '.*@(\w+)'", text):
+        group = again[1] or again[2]
+        text = f"a file's defaults choose {group} by the line - override /{group}: OPTION"
     return Problem(key or "configuration", " ".join(text.split()))

@@ -138,7 +138,7 @@ def unknown_name(key: str, what: str, name: str, known: Iterable[str], fix: str 
     `fix` is what the likeliest of them completes, `KEY=` if it is empty.
     """
     names = list(known)
-    guess = closest(name, names)
+    guess = names[0] if len(names) == 1 else closest(name, names)
     meant = f". Did you mean {guess}?" if guess else ""
     comma = "; " if any("," in other for other in names) else ", "
     message = f"there is no {what} {name}; known are {comma.join(names) or 'none'}{meant}"

@@ -79,6 +79,8 @@ def _value_fix(key: str, value: object, kind: Any) -> str:
         return f"{key}.value"  # a number for a component with a `value`, such as a coefficient
     if isinstance(value, str) and matches([value], kind):
         return f"{key}=[{value}]"
+    if isinstance(value, int | float) and matches("text", kind):
+        return f'{key}="{str(value).lower()}"'
     if isinstance(value, int | float) and not isinstance(value, bool):
         # the number that was meant, as in 1e3 or 1.5, or the least one that is allowed
         near = [round(value)] if math.isfinite(value) else []
@@ -109,6 +111,8 @@ def node_problems(
     target = node.get("_target_") if isinstance(node, Mapping) else None
     if not isinstance(node, Mapping) or not isinstance(target, str):
         message = "has no _target_, the import path of what it is"
+        if isinstance(node, str) and key in GROUPS:
+            message += f"; a file chooses it in its defaults: - override /{key}: {node}"
         if isinstance(node, Mapping) and key in node:
             message += f"; a file that says {key}: begins with # @package _global_"
         yield Problem(key, message, f"rlfactory list {key}" if key in GROUPS else "")

@@ -14,6 +14,13 @@ LONGEST = 2000
 """Characters of an override: Hydra takes seconds to read a list of some thousand values."""
 
 
+UNREAD = (
+    *("hydra.run.dir", "hydra.sweep.subdir", "hydra.output_subdir", "hydra.job.chdir"),
+    *("hydra.job.name", "hydra.verbose"),
+)
+"""Keys of Hydra that would change nothing here, or where the run's folder is sought."""
+
+
 def typed_value(value: object) -> str:
     """A value as it is typed after `KEY=`."""
     if value is None or isinstance(value, bool):
@@ -88,9 +95,9 @@ def read(word: str, problems: list[Problem]) -> Override | None:
         message = f"{len(word):,} characters; allowed are {LONGEST:,}, and -cd FOLDER reads files"
         problems.append(Problem(override_key(word)[:LONGEST], message))
         return None
-    if override_key(word) == "hydra.run.dir":  # which would change nothing
-        fix = f"run_dir={word.partition('=')[2]}"
-        problems.append(Problem("hydra.run.dir", "is not read; a run's folder is run_dir", fix))
+    if (key := override_key(word)) in UNREAD and (value := word.partition("=")[2]) != "false":
+        fix = f"run_dir={value}" if key == "hydra.run.dir" else ""
+        problems.append(Problem(key, "is not read; a run's folder is run_dir", fix))
         return None
     try:
         return parse([force_add(word)])[0]

@@ -2,6 +2,7 @@
 
 import math
 import os
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,10 +69,14 @@ class Side:
 Pair = tuple[Side, Side]
 
 
+def _report_of(path: Path) -> str:
+    return f"rlfactory report {shlex.quote(str(path))}"
+
+
 def read_pair(first: Path, second: Path) -> Pair:
     """Read both runs; PlanError where one is not a run or they make different kinds of samples."""
     problems = [
-        Problem(str(path), "is not a run folder", f"rlfactory report {path}")
+        Problem(str(path), "is not a run folder", _report_of(path) if path.is_dir() else "")
         for path in (first, second)
         if not is_run(path)
     ]

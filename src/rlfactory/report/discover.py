@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -49,7 +50,8 @@ def report_of_sweep(table: Table, folder: Path) -> Report:
 def reports_of_runs(paths: Sequence[Path]) -> dict[str, Report]:
     """Build the reports of runs: one where all have a score in common, else one for each reward."""
     members = [read_run(path) for path in paths]
-    _require_done(groups_of_runs(members), paths[0], f"rlfactory resume {paths[0]}")
+    resumed = shlex.join(["rlfactory", "resume", str(paths[0])])
+    _require_done(groups_of_runs(members), paths[0], resumed)
     by_kind = _comparable(members)
     if len(by_kind) == 1:
         return {RUNS: _report_of_members(members)}
@@ -112,7 +114,7 @@ def _comparable(members: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
         if not first:
             message = f"{run.path} has no evaluation, so it has nothing to compare"
             others = [str(other.path) for other in done if other is not run] or [str(run.path)]
-            fix = f"rlfactory report {' '.join(others)}"
+            fix = shlex.join(["rlfactory", "report", *others])
             raise PlanError([Problem("report", message, fix)])
         by_kind.setdefault(" ".join(filter(None, [first, run.media])), []).append(run)
     next(iter(by_kind.values())).extend(run for run in members if run.status != "done")

@@ -2,6 +2,7 @@
 
 import errno
 import re
+import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,13 +21,16 @@ class DiskError(OSError):
 
 
 @contextmanager
-def explain_disk_errors(folder: Path, what: str, needed: int = 0) -> Iterator[None]:
+def explain_disk_errors(
+    folder: Path, what: str, needed: int = 0, *, resumes: bool = True
+) -> Iterator[None]:
     """Turn an error of the disk into a DiskError that names what could not be written.
 
     Args:
-        folder: the run folder, which the message tells the user to resume.
+        folder: the run folder.
         what: what is written, the first words of the message.
         needed: the bytes that it takes, if known; named where the disk is full.
+        resumes: whether the message tells the user to resume the run.
 
     Raises:
         DiskError: the disk is full, over its quota, read-only or no longer there. Other errors
@@ -40,7 +44,8 @@ def explain_disk_errors(folder: Path, what: str, needed: int = 0) -> Iterator[No
         if isinstance(error, SafetensorError) and _reason(error)[0] is None:
             raise  # not about the disk
         advice = _describe(error, folder, what, needed)
-        raise DiskError(f"{advice}; then type: rlfactory resume {folder}") from error
+        command = f"; then type: rlfactory resume {shlex.quote(str(folder))}" if resumes else ""
+        raise DiskError(f"{advice}{command}") from error
 
 
 def _describe(error: Exception, folder: Path, what: str, needed: int) -> str:

@@ -67,8 +67,8 @@ def _files(folder: Path) -> list[Path]:
 
 
 def file_of(name: str) -> Path:
-    """The file of a sweep: the name of one that ships, or a path that ends in .yaml."""
-    if name.endswith(".yaml"):
+    """The file of a sweep: the name of one that ships, or a path that ends in .yaml or .yml."""
+    if name.endswith((".yaml", ".yml")):
         path = Path(name).expanduser()
         if os.path.isfile(path):
             return path

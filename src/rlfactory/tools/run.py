@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from rlfactory.train.listeners import Listener
 
 
+UNUSED = ("prompts", "reward")
+"""Live objects that sampling and exporting do without."""
+
+
 class Run:
     """A run folder, and the live objects that its configuration refers to.
 
@@ -50,7 +54,7 @@ class Run:
         """The frozen configuration."""
         from rlfactory.train.process.worker import read_config
 
-        with live_objects(self._required({})):
+        with live_objects(self._required({}, of_model=True)):
             return read_config(self.folder)
 
     @property
@@ -116,7 +120,7 @@ class Run:
         from rlfactory.tools.restore import find_checkpoint, restored_components
         from rlfactory.tools.sample import SamplingOptions, draw_samples, sampling_config
 
-        with live_objects(self._required({})):
+        with live_objects(self._required({}, of_model=True)):
             checkpoint = find_checkpoint(self.path, best)
             config = with_inputs(self.config, self.folder)
             given = [as_prompt(prompt) for prompt in prompts]
@@ -155,7 +159,7 @@ class Run:
         from rlfactory.tools.export.command import ExportOptions, export_run
         from rlfactory.tools.restore import find_checkpoint
 
-        with live_objects(self._required({})):
+        with live_objects(self._required({}, of_model=True)):
             config = self.config
             chosen = weights or config["evaluation"]["weights"]
             checkpoint = find_checkpoint(self.path, best)
@@ -191,11 +195,13 @@ class Run:
         with live_objects(self._objects):
             from rlfactory.train.process.worker import train_in_python
 
-            if until is not None and until > self.config["iterations"]:
+            extends = until is not None and until > self.config["iterations"]
+            if not extends and not force and is_done(self.path, self.config):
+                return self
+            require_same_prompts(self.folder, self._objects, force)
+            if until is not None and extends:
                 self._extend(until, force)
                 until = None
-            elif not force and is_done(self.path, self.config):
-                return self
             train_in_python(self.path, until, force, listeners)
         self.show()
         return self
@@ -206,14 +212,16 @@ class Run:
         extended(self.path, self.config, iterations, force=force, forcing="force=True")
         write_iterations(self.path, iterations)
 
-    def _required(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The live objects that the configuration refers to; PlanError where one is missing."""
-        arguments, others = LiveArguments.of(with_prompts(given))
-        if others:
-            raise PlanError([Problem(key, "is no live object of a run") for key in others])
-        objects = {**self._objects, **arguments.objects}
+    def _required(self, given: Mapping[str, Any], *, of_model: bool = False) -> dict[str, Any]:
+        """The live objects that the configuration refers to, `of_model` without prompts and
+        rewards; PlanError where one is missing.
+        """
+        objects = {**self._objects, **live_of_run(given)}
         frozen = read_frozen(self.folder.config)
         missing = [name for name in references_in(frozen) if name not in objects]
+        if of_model:
+            objects |= dict.fromkeys(n for n in missing if n.partition(".")[0] in UNUSED)
+            missing = [name for name in missing if name not in objects]
         if missing:
             described = read_json(self.folder.objects, dict[str, str])
             raise PlanError(
@@ -240,6 +248,24 @@ class Run:
 
     def _html(self) -> str:
         return as_html(self.folder, self.before, self.after)
+
+
+def live_of_run(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The live objects of a run by name; PlanError where something else is given."""
+    arguments, others = LiveArguments.of(with_prompts(given))
+    if others:
+        raise PlanError([Problem(key, "is no live object of a run") for key in others])
+    return arguments.objects
+
+
+def require_same_prompts(folder: RunFolder, objects: Mapping[str, Any], force: bool) -> None:
+    """PlanError where a run would go on with other prompts in memory than it began with."""
+    digest = getattr(objects.get("prompts"), "digest", None)
+    began = read_json(folder.objects, dict[str, str])["prompts"] if digest else ""
+    if digest and "SHA-256" in began and digest not in began and not force:
+        message = f"are not those that the run in {folder.path} began with"
+        forced = "force=True goes on all the same, run_dir=FOLDER begins another run"
+        raise PlanError([Problem("prompts", f"{message}; {forced}")])
 
 
 def required_listeners(given: Any) -> list[Any]:

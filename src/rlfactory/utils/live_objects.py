@@ -88,4 +88,5 @@ def _contents(value: object) -> str:
     settings = getattr(value, "__dict__", {})
     if settings and all(isinstance(v, bool | int | float | str | None) for v in settings.values()):
         return f"({', '.join(f'{name}={v!r}' for name, v in settings.items())})"
-    return f" of {len(value)}" if isinstance(value, Sized) else ""
+    digest = f", SHA-256 {value.digest}" if hasattr(value, "digest") else ""
+    return f" of {len(value)}{digest}" if isinstance(value, Sized) else digest

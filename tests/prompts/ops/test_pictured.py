@@ -69,6 +69,11 @@ def test_transparent_pictures_are_read_as_rgb() -> None:
     assert pictured("a", Image.new("RGBA", (8, 8))).open().mode == "RGB"
 
 
+def test_a_picture_of_16_bits_is_not_white(tmp_path: Path) -> None:
+    Image.new("I;16", (8, 8), 257 * 100).save(tmp_path / "a.png")
+    assert pictured("a", "a.png", tmp_path).open().getpixel((0, 0)) == (100, 100, 100)
+
+
 def test_a_photo_stands_upright(tmp_path: Path) -> None:
     lying = Image.new("L", (30, 20))
     lying.putpixel((0, 0), 255)

@@ -98,12 +98,17 @@ def test_a_text_alone_is_the_prompt() -> None:
     assert read_row({"text": "a cat"}) == ("a cat", {})
 
 
+ANSWERED = {"role": "assistant", "content": "b"}
+TURNS = {"chosen": [ANSWERED, ASKED, ANSWERED], "rejected": [{**ANSWERED, "content": "c"}]}
+
+
 @pytest.mark.parametrize(
     ("row", "column", "said"),
     [
         ({"text": "a cat", "label": 1}, "prompt", "has no `prompt` and no `messages`; its keys"),
         ({"chosen": "a", "rejected": "b"}, "prompt", "begin differently"),
         ({"chosen": "a/1.png", "rejected": "a/2.png"}, "prompt", "begin differently"),
+        ({"prompt": [ASKED], **TURNS}, "prompt", "of several turns that begin differently"),
         ({"prompt": ""}, "prompt", "`prompt` is empty"),
         ({"messages": []}, "prompt", "`messages` is empty"),
         ({"q": None, "prompt": "a"}, "q", "`q` is empty"),

@@ -6,9 +6,15 @@ import threading
 
 import numpy as np
 import pytest
+import torch
 
 from rlfactory.reward.base import RewardError
-from rlfactory.reward.ops.python_function import call_with_timeout, function_scores, load_function
+from rlfactory.reward.ops.python_function import (
+    call_with_timeout,
+    function_scores,
+    load_function,
+    made_function,
+)
 
 CODE = """
 from dataclasses import dataclass
@@ -132,3 +138,17 @@ def test_an_async_function_is_awaited_even_where_an_event_loop_runs() -> None:
 
     assert asyncio.run(as_in_a_notebook()) == {"later": 2.0}
     assert call_with_timeout(_never, 0.05, "never", 1)["never"].isnan()
+
+
+class Brightness(torch.nn.Module):
+    def forward(self, images):
+        return images.float().mean((1, 2, 3))
+
+
+def test_a_module_is_known_by_its_forward():
+    """Its own call takes anything, so the mistake was one of each batch."""
+    given = ("images", "prompts", "metadata")
+    with pytest.raises(RewardError, match=r"called with \(images, prompts, metadata\)"):
+        made_function(Brightness(), "brightness", given, torch.device("cpu"))
+    _, is_made = made_function(Brightness(), "brightness", ("images",), torch.device("cpu"))
+    assert not is_made

@@ -1,6 +1,7 @@
 """Rules on files of models: model folders and their configurations, and the run to begin from."""
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -320,7 +321,8 @@ def require_compatible_run(config: Config, traits: Traits) -> Iterator[Problem]:
     elif former is None:
         fault = "is no run folder, which has a config.yaml, and holds no LoRA adapters"
     elif not (steps := sorted((run / "checkpoints").glob("step_*"))):
-        yield Problem("begin_from", f"{given} holds no checkpoint yet", f"rlfactory resume {given}")
+        command = f"rlfactory resume {shlex.quote(given)}"
+        yield Problem("begin_from", f"{given} holds no checkpoint yet", command)
         return
     elif former.get("finetune") == "lora" and (merges or begun_as(run) == "merged"):
         which = "is to be merged" if merges else "has others merged below its own"

@@ -12,6 +12,7 @@ from diffusers import AutoencoderKL
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rlfactory.model.lm.trainable import unwrapped
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.families import NO_FAMILY
 from rlfactory.model.pipelines.hub import explained, no_bars
@@ -145,7 +146,7 @@ def copy_pipeline(
 
 def copy_network(network: nn.Module, dtype: torch.dtype) -> nn.Module:
     """A copy on the CPU."""
-    return copy.deepcopy(network).to("cpu", dtype)
+    return copy.deepcopy(unwrapped(network)).to("cpu", dtype)
 
 
 def load_frozen(

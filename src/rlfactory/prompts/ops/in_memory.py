@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,15 @@ class InMemoryPrompts(PromptList):
 
     def __len__(self) -> int:
         return len(self.prompts)
+
+    @property
+    def digest(self) -> str:
+        """Tells the prompts to train on from others, with the plain values of their rows."""
+        told = sha256()
+        for prompt in self.prompts:
+            plain = {k: v for k, v in prompt.metadata.items() if isinstance(v, str | int | float)}
+            told.update(repr((str(getattr(prompt.text, "identity", prompt.text)), plain)).encode())
+        return told.hexdigest()
 
 
 def with_prompts(given: Mapping[str, Any]) -> dict[str, Any]:

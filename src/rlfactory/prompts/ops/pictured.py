@@ -111,7 +111,10 @@ def _source(picture: Any, folder: Path) -> Source:
 
 def upright(picture: Image.Image) -> Image.Image:
     """A picture in RGB, turned as its camera says (EXIF), as diffusers does too."""
-    return ImageOps.exif_transpose(picture).convert("RGB")
+    turned = ImageOps.exif_transpose(picture)
+    if turned.mode.startswith("I"):  # 16 bits, which Pillow would cut at 255: white
+        turned = turned.convert("I").point(lambda value: value * (1 / 257)).convert("L")
+    return turned.convert("RGB")
 
 
 def png_of(picture: Image.Image) -> bytes:

@@ -205,6 +205,11 @@ def _without_common_beginning(row: Mapping[str, Any]) -> dict[str, Any]:
         at = next((i for i, (a, b) in enumerate(pairs) if a != b), len(pairs))
         if "assistant" not in {m["role"] for m in (*chosen[at:], *rejected[at:]) if "role" in m}:
             at = len(pairs) - 1  # equal ones, which the algorithm refuses
+        if at == 0:
+            raise ValueError(
+                "has `chosen` and `rejected` of several turns that begin differently; each is one"
+                " answer, or the whole conversation"
+            )
     elif "prompt" not in row and isinstance(chosen, str) and isinstance(rejected, str):
         at = len(commonprefix([chosen, rejected]))
         word = len(BEGUN_WORD.sub("", chosen[:at]))

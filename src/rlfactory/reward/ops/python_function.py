@@ -86,6 +86,8 @@ def made_function(
 
 def _fault(function: Callable[..., Any], *given: object, **named: object) -> str:
     """Why a function can't be called with these; empty where it can, or is written in C."""
+    if not isinstance(function, type):
+        function = getattr(function, "forward", function)  # a module's own call takes anything
     try:
         inspect.signature(function).bind(*given, **named)
     except TypeError as error:

@@ -1,6 +1,7 @@
 """Loads a checkpoint: weights, optimizer state, plain state; and the weights of another run."""
 
 import logging
+import shlex
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -207,7 +208,8 @@ def load_initial_weights(
     checkpoint = newest(RunFolder(run).checkpoints)
     if checkpoint is None:
         raise RunFolderError(
-            f"begin_from: {run} holds no undamaged checkpoint; type rlfactory resume {run}"
+            f"begin_from: {run} holds no undamaged checkpoint; type"
+            f" rlfactory resume {shlex.quote(str(run))}"
         )
     if difference := _difference(_forms(checkpoint), model, POLICY):
         raise RunFolderError(

@@ -57,13 +57,13 @@ class EvaluationFiles:
 
     def write_as(self, name: str, evaluation: Evaluation) -> Path | None:
         """The same under a name of its own, of an evaluation outside of training."""
-        self._save(name, evaluation)
+        self._save(name, evaluation, resumes=False)
         if not self.draws:
             return None
         return self.gallery.show(name, self.main, evaluation.samples, evaluation.scores)
 
-    def _save(self, name: str, evaluation: Evaluation) -> None:
-        with explain_disk_errors(self.folder.path, "scores"):
+    def _save(self, name: str, evaluation: Evaluation, *, resumes: bool = True) -> None:
+        with explain_disk_errors(self.folder.path, "scores", resumes=resumes):
             self.folder.samples.mkdir(parents=True, exist_ok=True)
             evaluation.scores.save(self.folder.evaluations / f"{name}.json")
 
