@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlfactory.algo.ops.token_kl import Estimator, entropy, estimate_kl, exact_kl
+from rlfactory.algo.ops.token_kl import ROWS, Estimator, entropy, estimate_kl, exact_kl
 
 VOCABULARY = 5
 
@@ -102,6 +102,12 @@ def test_entropy_is_torchs_and_greatest_where_all_tokens_are_alike(log_p: Tensor
     found = entropy(uniform.log_softmax(-1))
     torch.testing.assert_close(found, torch.tensor(math.log(VOCABULARY)))
     assert (found > entropy(log_p)).all()
+
+
+@pytest.mark.parametrize("count", [0, 1, ROWS * torch.get_num_threads() + 1])
+def test_entropy_of_tokens_in_parts_has_the_bits_of_the_whole(count: int) -> None:
+    log_p = torch.randn(count, 300, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
+    assert torch.equal(entropy(log_p), entropy(log_p.clone().requires_grad_()).detach())
 
 
 def test_exact_kl_has_a_gradient_of_exactly_0_where_both_are_equal() -> None:
