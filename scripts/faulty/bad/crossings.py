@@ -360,7 +360,7 @@ BREAKS: dict[str, list[Break]] = {
             ("hardware=fsdp2 prompts_per_iteration=4 hardware.processes=8", "hardware.processes"),
         ),
     ],
-    "require_shardable": [
+    "hardware.strategy": [
         _of(
             (
                 "hardware=fsdp2 model=tiny_gpt2 model.value_path=zoo:tiny_gpt2",

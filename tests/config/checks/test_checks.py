@@ -927,8 +927,8 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
     ),
     *(
         (
-            checks.networks.require_shardable,
-            {"hardware": {"strategy": "fsdp2"}, **changes},
+            PROCESSES,
+            {"hardware": {"strategy": "fsdp2", "processes": 2}, **changes},
             {},
             key,
         )
@@ -1395,14 +1395,14 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
         {},
     ),
     (
-        checks.networks.require_shardable,
-        {"hardware": {"strategy": "fsdp2"}},
+        PROCESSES,
+        {"hardware": {"strategy": "fsdp2", "processes": 2}},
         {},
     ),
     (
-        checks.networks.require_shardable,
+        PROCESSES,
         {
-            "hardware": {"strategy": "fsdp2"},
+            "hardware": {"strategy": "fsdp2", "processes": 2},
             "model": {"finetune": "lora"},
             "optimizer": {"_target_": "bitsandbytes.optim.AdamW8bit"},
         },

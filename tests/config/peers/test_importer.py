@@ -62,7 +62,7 @@ def test_conditions(condition: str, holds: bool) -> None:
 def test_rows() -> None:
     importer = made(
         {"x": 3, "kind": "Two", "old": 1, "new": 2, "why": 5, "rest": 1, "p_a": 1, "p_b": 2},
-        "{there: x, by: one_more, ours: 'a.b={value}'}",
+        "{there: x, let: {more: value + 1}, type: 'a.b={more}'}",
         "{there: kind, choices: {two: k=2, one: k=1}}",
         "{there: [new, old], ours: 'c={value}'}",
         "{there: why, drop: no reason, note: 'was {value}'}",
@@ -86,6 +86,8 @@ def test_rows_are_well_formed(name: str) -> None:
         assert row.keys() <= KNOWN, row
         assert row.get("by") is None or row["by"] in CONVERSIONS, row
         assert row.get("call") is None or row["call"] in vars(computed), row
+        for formula in row.get("let", {}).values():
+            compile(str(formula), name, "eval")
 
 
 def test_the_text_runs_in_a_shell() -> None:

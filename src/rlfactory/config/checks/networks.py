@@ -1,6 +1,4 @@
-"""Rules on networks: the modules that LoRA adapts, precision, attention, guidance, and several
-processes.
-"""
+"""Rules on networks: the modules that LoRA adapts, precision, attention, guidance, and engines."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -8,7 +6,7 @@ from collections.abc import Iterator
 from rlfactory.config.checks.base import Config, Traits, only
 from rlfactory.config.named_models import matrices, tied_modules
 from rlfactory.config.problems import Problem, closest
-from rlfactory.config.schema.signature import read_signature, trait
+from rlfactory.config.schema.signature import read_signature
 from rlfactory.model.pipelines.adapter_files import (
     ALL_LINEAR,
     ending,
@@ -54,22 +52,6 @@ def _matches(target: str | list[str], name: str) -> bool:
     # the files of some networks leave out the name of the network itself
     longer = not isinstance(target, str) and target[0].endswith(f".{name}")
     return longer or is_target(name, target) or is_target(f"transformer.{name}", target)
-
-
-def require_shardable(config: Config, traits: Traits) -> Iterator[Problem]:
-    """FSDP2 shards a network, but no critic of its own; and what it has trained parameters of are
-    DTensors, which bitsandbytes' optimizers do not know.
-    """
-    if config["hardware"].get("strategy") != "fsdp2":
-        return
-    if config["model"].get("value_path") is not None:
-        message = "fsdp2 does not shard a critic of its own; allowed is a value head"
-        yield Problem("hardware.strategy", message, "model.value_path=null")
-    is_full = config["model"].get("finetune") != "lora"
-    is_foreign = str(config["optimizer"].get("_target_")).startswith("bitsandbytes.")
-    if trait(config["optimizer"], "whole_matrices", False) or (is_full and is_foreign):
-        message = "fsdp2 shards what it needs whole: matrices, or moments in 8 bits of all weights"
-        yield Problem("optimizer", message, "optimizer=adamw")
 
 
 def require_equal_precision(config: Config, traits: Traits) -> Iterator[Problem]:

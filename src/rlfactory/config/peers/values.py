@@ -73,12 +73,6 @@ def prompts(value: str, config: Config) -> list[Words]:
     return [words, (*words, "reward=compressibility"), (*words, "reward=length")]
 
 
-def prompt_function(value: str, config: Config) -> list[Words]:
-    """A prompt function of ddpo-pytorch by name."""
-    words = option_words("prompts", value)
-    return [words, (*words, "reward=compressibility")]
-
-
 def dynamics(value: str, config: Config) -> list[Words]:
     """A sampler by name, with an algorithm that learns from its steps."""
     words = option_words("dynamics", value)
@@ -153,7 +147,7 @@ def _per(value: str, of: int) -> str:
 
 
 _NAMED: tuple[Callable[[str, Config], str | list[Words]], ...] = (
-    *(model, reward, prompts, prompt_function, dynamics, guidance, clip_pair, loggers, resume),
+    *(model, reward, prompts, dynamics, guidance, clip_pair, loggers, resume),
     *(share_of_run, share_of_length),
 )
 CONVERSIONS: Mapping[str, Callable[[str, Config], str | list[Words]]] = {
@@ -161,9 +155,7 @@ CONVERSIONS: Mapping[str, Callable[[str, Config], str | list[Words]]] = {
     # PEFT's word for all layers is none of their names
     "listed": lambda v, _: v if v.startswith("[") or v == "all-linear" else f"[{v}]",
     "sole": lambda v, _: v.strip("[]") if v.startswith("[") and "," not in v else v,
-    "lower": lambda v, _: v.lower(),
     "decimal": lambda v, _: f"{float(v)}",
-    "one_less": lambda v, _: f"{round(float(v) - 1, 6)}",
     "bound": lambda v, _: f"{max(abs(float(part)) for part in v.strip('[]').split(','))}",
     # one number for a square
     "edges": lambda v, _: (
