@@ -11,9 +11,9 @@ LISTS = {
     "reward": "compressibility",
     "eval_rewards": None,
     "eval_sets": None,
-    "logger": "tensorboard",
+    "logger": "wandb,tensorboard",
 }
-"""Keys that name parts; of one that needs some, a part that is always there."""
+"""Keys that name parts; of one that needs some, the usual parts."""
 
 
 def require_distinct_parts(config: Config, traits: Traits) -> Iterator[Problem]:

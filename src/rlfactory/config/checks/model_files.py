@@ -305,7 +305,7 @@ def require_compatible_run(config: Config, traits: Traits) -> Iterator[Problem]:
         own = model.get(key, value)
         are_lists = isinstance(own, list) and isinstance(value, list)
         if (sorted(own) != sorted(value)) if are_lists else (own != value):
-            reason = f"begin_from={given} has another"
+            reason = f"begin_from={given} needs another"
             yield from only(config, {f"model.{key}": value}, reason)
 
 
