@@ -126,10 +126,10 @@ def _family_fault(path: str, traits: Traits) -> tuple[str, str] | None:
     of_texts = traits["model"].get("media") == "texts"
     kind = published_pipeline(path) if folder is None else pipeline_of(folder)
     option = OPTIONS.get(kind) if kind else None
-    is_folder = kind is None and folder is not None and (folder / MODEL_INDEX).is_file()
-    if is_folder and not of_texts and not language_fault(folder):
-        kind, option = "language model", LANGUAGE_OPTION
-    if kind in (None, wanted) or (wanted is None and not of_texts):
+    if kind is None and folder is not None and (folder / MODEL_INDEX).is_file():
+        writes = not of_texts and not language_fault(folder)
+        kind, option = ("language model", LANGUAGE_OPTION) if writes else (None, None)
+    if kind is None or kind == wanted or (wanted is None and not of_texts):
         return None
     reason = f": {NO_FAMILY[kind]}" if kind in NO_FAMILY else f"; known are {', '.join(OPTIONS)}"
     message = f"{path} is a {kind}, not a {wanted or 'language model'}{'' if option else reason}"
@@ -176,8 +176,10 @@ def require_divisible_sizes(config: Config, traits: Traits) -> Iterator[Problem]
     pipeline = traits["model"].get("pipeline")
     vae, network = (_part(config, traits, name) for name in ("vae", "transformer"))
     found = sizes_of(vae, network, pipeline) if pipeline else None
-    for key in ("model.size", "evaluation.size") if found else ():
-        unit, largest = found
+    if found is None:
+        return
+    unit, largest = found
+    for key in ("model.size", "evaluation.size"):
         size = value_at(config, key)
         edges = size if isinstance(size, list) else [size]
         if not all(isinstance(edge, int) for edge in edges):
@@ -213,7 +215,8 @@ def require_own_transformers(config: Config, traits: Traits) -> Iterator[Problem
     path, family = model.get("path"), BY_TARGET.get(str(model.get("_target_")))
     if (folder := folder_of(path)) is None or own.get("process") != "flow":
         return
-    index, option, message = index_of(folder), None, ""
+    index, message = index_of(folder), ""
+    option: str | None = None
     has = (index.get(SECOND) or [None])[0] is not None
     if has and not own.get("second_part"):
         message = f"{path} has a transformer for high and one for low noise"

@@ -29,7 +29,9 @@ def require_known_lora_targets(config: Config, traits: Traits) -> Iterator[Probl
     modules, is_list = [*matrices(path)], isinstance(targets, list)
     tied = tied_modules(path, modules)
     # a text is a regular expression, a name in a list is the end of another
-    wanted = {t: [t] for t in targets} if isinstance(targets, list) else {targets: targets}
+    wanted: dict[str, str | list[str]] = (
+        {t: [t] for t in targets} if isinstance(targets, list) else {targets: targets}
+    )
     for target, one in wanted.items():
         known = [t for t in wanted if is_list and any(_matches([t], name) for name in modules)]
         if shared := [name for name in tied if is_target(name, one)]:

@@ -107,15 +107,17 @@ def library_of(content: Content, program: str = "") -> str | None:
 
 def of_keys(content: Content, processes: int, program: str = "") -> Translation | None:
     """The translation of options, by the program that they are given to and by their keys."""
-    library, trainer = library_of(content, program), None
+    library, trainer = library_of(content, program), trainer_of(content)
     if library is None or library == "TRL":
         found = re.search(r"\btrl (\w+)", program)
-        trainer = _chosen("trl", found[1]) if found else trainer_of(content)
+        trainer = _chosen("trl", found[1]) if found else trainer
         trainer = "rloo" if trainer == "grpo_token" and content.get("rloo") else trainer
         library = "TRL" if trainer else None
     elif library == "ms-swift":
         trainer = _chosen("rlhf_type", str(content.get("rlhf_type", "sft")))
-    elif library == "Flow-Factory":
+    else:
+        trainer = None
+    if library == "Flow-Factory":
         processes = int(content.get("num_processes") or 1)
     return None if library is None else translate(library, content, processes, trainer)
 

@@ -35,7 +35,10 @@ SAME = ("seed", "group_size", "max_grad_norm")
 FOREMOST = ("experiment", "algo", "model", "recipe")
 LONGEST = 80
 """Characters of a value without a counterpart that are shown."""
-FUNCTIONS = {f.__name__: f for f in (abs, float, int, isinstance, len, list, max, min, round, str)}
+FUNCTIONS: dict[str, Any] = {
+    **{"abs": abs, "float": float, "int": int, "isinstance": isinstance, "len": len, "list": list},
+    **{"max": max, "min": min, "round": round, "str": str},
+}
 """Functions that formulas may use."""
 Row = Mapping[str, Any]
 
@@ -125,7 +128,8 @@ class Translation:
         self.named["value"] = value
         for name, formula in row.get("let", {}).items():
             # of a file that ships; what a user's file holds is a value, and never a formula
-            found = eval(str(formula), {"__builtins__": FUNCTIONS}, _Names(self))
+            known: Any = _Names(self)
+            found = eval(str(formula), {"__builtins__": FUNCTIONS}, known)
             self.named[name] = None if isinstance(found, _Names) else found
         if "call" in row:
             self.calls[row["call"]](value, self)
