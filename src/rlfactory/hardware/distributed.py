@@ -145,12 +145,13 @@ class Distributed(Local):
                 f"is {size}, which does not divide the {processes} processes; nearest: {listed}"
             )
             yield "shard_size", message, f"hardware.shard_size={near[0]}"
-        if options["strategy"] == "fsdp2" and run["model"].get("value_path") is not None:
+        if options["strategy"] != "fsdp2":
+            return
+        model, optimizer = run["model"], str(run["optimizer"].get("_target_"))
+        if model.get("value_path") is not None:
             message = "fsdp2 does not shard a critic of its own; allowed is a value head"
             yield "strategy", message, "model.value_path=null"
-        is_full = run["model"].get("finetune") != "lora"
-        is_8bit = str(run["optimizer"].get("_target_")).startswith("bitsandbytes.")
-        if options["strategy"] == "fsdp2" and is_full and is_8bit:
+        if model.get("finetune") != "lora" and optimizer.startswith("bitsandbytes."):
             message = "fsdp2 of all weights shards moments in float32; 8-bit ones are for LoRA"
             yield "optimizer", message, "optimizer=adamw"
 
