@@ -154,7 +154,7 @@ def test_loggers_are_named_in_a_list_too() -> None:
         (["logger.of=[x7]"], "logger.of", "no logger x7", "rlfactory list logger"),
         ([], "logger.of", "is empty", "logger.of=[wandb,tensorboard]"),
         (["logger.of=[jsonl,jsonl]"], "logger.of", "twice", "logger.of=[jsonl]"),
-        (["logger.of=[several]"], "logger.parts.several", "is several itself", None),
+        (["logger.of=[several]"], "logger.parts.several", "is made of parts itself", None),
         (
             ["logger.of=[jsonl]", "logger.parts.wandb.mode=offline"],
             "logger.parts.wandb",

@@ -90,7 +90,10 @@ def test_a_launcher_that_started_another_number_is_an_error(
 
 
 OPTIONS = {"processes": 2, "strategy": "ddp", "shard_size": None, "offload": False}
-OF_RUN = {"prompts_per_iteration": 6, "group_size": 4, "branches": 1, "branch_at": "window"}
+OF_RUN = {
+    **{"prompts_per_iteration": 6, "group_size": 4, "branches": 1, "branch_at": "window"},
+    **{"model": {}, "optimizer": {}},
+}
 
 
 @pytest.mark.parametrize(

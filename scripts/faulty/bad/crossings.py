@@ -160,14 +160,23 @@ BREAKS: dict[str, list[Break]] = {
     "algo.ratio": [
         _of(("model=tiny_gpt2 algo=grpo_token algo.ratio=product", "algo.ratio")),
     ],
-    "require_resampled_groups": [
+    "require_group": [
         _of(("model=tiny_gpt2 algo=ppo group_size=1 resample=2", "resample")),
+        _groups,
+        _of(
+            ("model=tiny_gpt2 algo=sft algo.column=null group_size=2", "group_size"),
+            ("model=tiny_gpt2 algo=sft algo.column=null regularizer=kl_token", "regularizer"),
+        ),
+        _of(
+            ("reward=pickscore_rank group_size=1 algo=ddpo_sf", "group_size"),
+            ("model=tiny_gpt2 reward=diversity group_size=1", "group_size"),
+        ),
     ],
     "algo.dual_clip": [
         _of(("model=tiny_gpt2 algo=dapo algo.dual_clip=1.1", "algo.dual_clip")),
     ],
     "require_matching_pictures": [
-        lambda rng: (f"model={rng.choice(IMAGES)} prompts=edits", "prompts"),
+        lambda rng: (f"model={rng.choice(IMAGES)} prompts=edits", "prompts")
     ],
     "require_pure_noise_at_the_start": [
         lambda rng: (
@@ -181,24 +190,29 @@ BREAKS: dict[str, list[Break]] = {
     "require_matching_algorithm": [_wrong_kind],
     "require_matching_dynamics": [_noise],
     "require_matching_schedule": [_schedule],
-    "require_steps_within_timesteps": [_many_steps],
-    "require_step_likelihood": [_no_likelihood],
-    "require_matching_divergence": [_penalty],
-    "require_matching_process": [
+    "schedule.steps": [_many_steps],
+    "require_step_likelihood": [
+        _no_likelihood,
+        _of(
+            ("algo=grpo_guard dynamics=cps", "dynamics"),
+            ("algo=grpo_guard dynamics=dance_sde", "dynamics"),
+            ("model=tiny_sd algo=grpo_guard dynamics=ddim", "algo"),
+        ),
+    ],
+    "require_matching_divergence": [
+        _penalty,
         _of(
             ("model=tiny_sd regularizer=kl_flow_grpo", "regularizer"),
             ("model=tiny_sd regularizer=kl_elbo", "regularizer"),
-        )
-    ],
-    "require_surrogate": [
+        ),
         lambda rng: (
             f"algo={rng.choice(['nft', 'grpo'])} regularizer=kl_behaviour"
             " regularizer.compare=surrogate",
             "regularizer.compare",
-        )
+        ),
     ],
     "require_compatible_run": [
-        _of(("begin_from=nowhere", "begin_from"), ("begin_from=/", "begin_from"))
+        _of(("begin_from=nowhere", "begin_from"), ("begin_from=/", "begin_from")),
     ],
     "require_valid_terms": [
         _of(
@@ -210,15 +224,14 @@ BREAKS: dict[str, list[Break]] = {
                 f"algo=awm regularizer=kl_awm +regularizer.terms.approx={VELOCITY}",
                 "regularizer.terms.approx",
             ),
-        )
+        ),
     ],
     "regularizer.estimator": [
         lambda rng: (
             f"model=tiny_gpt2 algo={rng.choice(TOKENS)} regularizer.estimator=k1",
             "regularizer.estimator",
-        )
+        ),
     ],
-    "require_groups_of_two": [_groups],
     "algo.score_placement": [
         _of(
             *(
@@ -228,13 +241,13 @@ BREAKS: dict[str, list[Break]] = {
                 )
                 for algo in ("rloo", "grpo_token")
             )
-        )
+        ),
     ],
     "advantage.weights": [
         _of(
             ("advantage.weights={}", "advantage.weights"),
             ("+advantage.weights.shapes=0", "advantage.weights"),
-        )
+        ),
     ],
     "advantage.min_count": [_buffers],
     "require_warmup_before_end": [_averages],
@@ -243,61 +256,50 @@ BREAKS: dict[str, list[Break]] = {
         _of(
             ("eval_sets.of=[shapes,shapes]", "eval_sets.of"),
             ("eval_sets.of=[shapes] eval_sets.counts.signs=3", "eval_sets.counts.signs"),
-        )
+        ),
     ],
     "require_tree_algorithm": [
         _of(
             ("algo=grpo branch_at=tree", "branch_at"),
             ("algo=branch_grpo branch_at=window", "branch_at"),
-        )
-    ],
-    "require_whole_tree": [
-        _of(
-            ("algo=branch_grpo tree.splits=[0,12]", "tree.splits"),
-            ("algo=branch_grpo tree.splits=[0,3] group_size=12 branches=12", "branches"),
-        )
-    ],
-    "require_depth_comparison": [
+        ),
         _of(
             ("algo=branch_grpo advantage=tracker", "advantage"),
             ("algo=branch_grpo advantage.zero_variance=drop", "advantage.zero_variance"),
-        )
+        ),
+    ],
+    "tree.splits": [
+        _of(
+            ("algo=branch_grpo tree.splits=[0,12]", "tree.splits"),
+            ("algo=branch_grpo tree.splits=[0,3] group_size=12 branches=12", "branches"),
+        ),
     ],
     "algo.skip_steps": [
         _of(
             ("algo=branch_grpo algo.skip_steps=[10]", "algo.skip_steps"),
             ("algo=branch_grpo algo.skip_steps=[2,30]", "algo.skip_steps"),
-        )
-    ],
-    "require_derived_dynamics": [
-        _of(
-            ("algo=grpo_guard dynamics=cps", "dynamics"),
-            ("algo=grpo_guard dynamics=dance_sde", "dynamics"),
-            ("model=tiny_sd algo=grpo_guard dynamics=ddim", "algo"),
-        )
+        ),
     ],
     "require_single_update": [
         _of(
             ("algo=ddpo_sf updates_per_iteration=4", "updates_per_iteration"),
             ("algo=ddpo_sf epochs=2", "epochs"),
-        )
+        ),
     ],
-    "require_answers": [
+    "require_metadata": [
         _of(("model=tiny_gpt2 reward=exact prompts=movies", "reward.answer_column")),
+        _of(
+            ("reward=shapes prompts=animals", "reward"),
+            ("reward=geneval prompts=animals", "reward"),
+        ),
     ],
-    "require_engine_of_texts": [
-        _of(("model=tiny_sd3 engine=vllm_server", "engine")),
-    ],
+    "require_engine_of_texts": [_of(("model=tiny_sd3 engine=vllm_server", "engine"))],
     "engine": [
         _of(("model=tiny_gpt2 engine=vllm_server dynamics.top_k=5", "dynamics.top_k")),
     ],
-    "require_whole_pairs": [
-        _of(("model=tiny_gpt2 algo=dpo shares=random", "shares")),
-    ],
+    "require_whole_groups": [_of(("model=tiny_gpt2 algo=dpo shares=random", "shares"))],
     "require_template": [
         _of(("model=tiny_gpt2 model.text_role=user", "model.chat_template")),
-    ],
-    "require_conversations": [
         _of(("model=tiny_gpt2 model.system_prompt=Rhyme", "model.system_prompt")),
     ],
     "require_answers_of_conversations": [
@@ -309,19 +311,11 @@ BREAKS: dict[str, list[Break]] = {
             )
         ),
     ],
-    "require_room": [
-        _of(("model=tiny_gpt2 dynamics.length=5000", "dynamics.length")),
-    ],
+    "require_room": [_of(("model=tiny_gpt2 dynamics.length=5000", "dynamics.length"))],
     "require_completions": [
         _of(
             ("model=tiny_gpt2 algo=sft prompts=movies", "algo.column"),
-        )
-    ],
-    "require_rows_once": [
-        _of(
-            ("model=tiny_gpt2 algo=sft algo.column=null group_size=2", "group_size"),
-            ("model=tiny_gpt2 algo=sft algo.column=null regularizer=kl_token", "regularizer"),
-        )
+        ),
     ],
     "require_equal_updates": [_indivisible],
     "window": [_window],
@@ -336,24 +330,16 @@ BREAKS: dict[str, list[Break]] = {
                 "algo=grpo dynamics=cps dynamics.log_prob_of=gaussian window.steps=[9]",
                 "dynamics.log_prob_of",
             ),
-        )
+        ),
     ],
-    "dynamics.stop": [
-        _of(("model=tiny_gpt2 dynamics.stop=[END,'']", "dynamics.stop")),
-    ],
+    "dynamics.stop": [_of(("model=tiny_gpt2 dynamics.stop=[END,'']", "dynamics.stop"))],
     "require_reward": [
         _of(
             ("model=tiny_gpt2 algo=ppo reward=none", "reward"),
             ("model=tiny_gpt2 algo=sft algo.column=null reward=none stop.reward=1", "stop.reward"),
-        )
+        ),
     ],
-    "require_comparable_samples": [
-        _of(
-            ("reward=pickscore_rank group_size=1 algo=ddpo_sf", "group_size"),
-            ("model=tiny_gpt2 reward=diversity group_size=1", "group_size"),
-        )
-    ],
-    "require_distinct_rewards": [
+    "require_distinct_parts": [
         _of(
             ("reward=combine", "reward.of"),
             ("reward=combine reward.of=[shapes,shapes]", "reward.of"),
@@ -361,38 +347,44 @@ BREAKS: dict[str, list[Break]] = {
             ("eval_rewards.of=[shpaes]", "eval_rewards.of"),
             ("reward=combine reward.of=[combine]", "reward"),
             ("eval_rewards.of=[combine]", "eval_rewards"),
-        )
+        ),
+        _of(
+            ("logger=several logger.of=[]", "logger.of"),
+            ("logger=several logger.of=[jsonl,jsonl]", "logger.of"),
+            ("logger=several logger.of=[several]", "logger.parts.several"),
+        ),
     ],
     "hardware.processes": [
         _of(
             ("hardware=ddp prompts_per_iteration=8 hardware.processes=3", "hardware.processes"),
             ("hardware=fsdp2 prompts_per_iteration=4 hardware.processes=8", "hardware.processes"),
-        )
+        ),
     ],
-    "require_shardable": [
+    "hardware.strategy": [
         _of(
             (
                 "hardware=fsdp2 model=tiny_gpt2 model.value_path=zoo:tiny_gpt2",
                 "hardware.strategy",
             ),
             ("hardware=fsdp2 model.finetune=full optimizer=adamw_8bit", "optimizer"),
-        )
+        ),
     ],
     "hardware.shard_size": [
         _of(
             ("hardware=ddp hardware.processes=2 hardware.offload=true", "hardware.offload"),
             ("hardware=fsdp2 hardware.processes=4 hardware.shard_size=3", "hardware.shard_size"),
-        )
+        ),
     ],
-    "require_deterministic_attention": [
-        _of(("hardware.deterministic=true memory.attention=flash", "memory.attention"))
-    ],
-    "require_distinct_loggers": [
+    "require_known_attention": [
+        _of(("hardware.deterministic=true memory.attention=flash", "memory.attention")),
         _of(
-            ("logger=several logger.of=[]", "logger.of"),
-            ("logger=several logger.of=[jsonl,jsonl]", "logger.of"),
-            ("logger=several logger.of=[several]", "logger.parts.several"),
-        )
+            ("model=tiny_flux memory.attention=falsh", "memory.attention"),
+            ("model=tiny_sd memory.attention=flash", "memory.attention"),
+            (
+                "model=tiny_flux memory.attention=flash hardware.deterministic=true",
+                "memory.attention",
+            ),
+        ),
     ],
     "reward.of": [
         _parts("reward.weights.shape=1", key="reward.weights.shape"),
@@ -403,13 +395,13 @@ BREAKS: dict[str, list[Break]] = {
         _parts("reward.parts.other.quality=3", key="reward.parts.other"),
     ],
     "reward.weights": [
-        _of(("reward=combine reward.of=[shapes] reward.weights.shapes=0", "reward.weights"))
+        _of(("reward=combine reward.of=[shapes] reward.weights.shapes=0", "reward.weights")),
     ],
     "reward.clips": [
         _parts(
             *(f"reward.clips.shapes={c}" for c in ("[1,0]", "[1]", "[null,null]", "[1,2,3]")),
             key="reward.clips.shapes",
-        )
+        ),
     ],
     "require_gdpo_advantage": [
         _parts("reward.aggregate=gdpo", "reward.aggregate=gdpo advantage=global", key="advantage"),
@@ -424,16 +416,10 @@ BREAKS: dict[str, list[Break]] = {
             ("model=tiny_gpt2 reward=compressibility", "reward"),
             ("eval_rewards.of=[length]", "eval_rewards.parts.length"),
             ("reward=combine reward.of=[shapes,json]", "reward.parts.json"),
-        )
-    ],
-    "require_metadata": [
-        _of(
-            ("reward=shapes prompts=animals", "reward"),
-            ("reward=geneval prompts=animals", "reward"),
-        )
+        ),
     ],
     "require_prompt_feature": [
-        _of(("reward=ocr prompts=animals", "reward"), ("reward=ocr prompts=shapes", "reward"))
+        _of(("reward=ocr prompts=animals", "reward"), ("reward=ocr prompts=shapes", "reward")),
     ],
     "require_readable_prompts": [
         _of(
@@ -441,16 +427,16 @@ BREAKS: dict[str, list[Break]] = {
                 "prompts=datasets prompts.path=no/where.csv reward=compressibility",
                 "prompts.path",
             )
-        )
+        ),
     ],
     "require_functions": [
         _of(
             ("reward=image_function reward.function=nowhere.py:score", "reward.function"),
             ("model=tiny_gpt2 reward=function reward.function=nowhere.py:f", "reward.function"),
-        )
+        ),
     ],
     "require_known_lora_targets": [
-        _of(("model.finetune=lora model.lora_targets=[nowhere]", "model.lora_targets"))
+        _of(("model.finetune=lora model.lora_targets=[nowhere]", "model.lora_targets")),
     ],
     "require_model_folders": [
         _of(
@@ -460,45 +446,33 @@ BREAKS: dict[str, list[Break]] = {
             ("model=tiny_sd model.path=zoo:tiny_gpt2", "model.path"),
             ("model=tiny_gpt2 model.path=zoo:tiny_flux", "model.path"),
             ("model=tiny_gpt2 model.value_path=./no", "model.value_path"),
-        )
+        ),
     ],
     "require_divisible_sizes": [_sizes],
     "require_matching_embedded_guidance": [
-        _of(("model=tiny_flux model.embedded_guidance=null", "model.embedded_guidance"))
+        _of(("model=tiny_flux model.embedded_guidance=null", "model.embedded_guidance")),
     ],
     "require_valid_optimizer": [_optimizer],
-    "require_equal_replay_precision": [
+    "require_equal_precision": [
         lambda rng: (
             f"algo={rng.choice(STEPWISE)} precision=bf16_rollout algo.old_log_probs=sampled",
             "algo.old_log_probs",
-        )
-    ],
-    "require_sufficient_weight_precision": [
+        ),
         _of(
             ("precision.weights=bfloat16", "precision.weights"),
             ("precision=bf16 precision.learning=float32", "precision.weights"),
-        )
-    ],
-    "require_known_attention": [
-        _of(
-            ("model=tiny_flux memory.attention=falsh", "memory.attention"),
-            ("model=tiny_sd memory.attention=flash", "memory.attention"),
-            (
-                "model=tiny_flux memory.attention=flash hardware.deterministic=true",
-                "memory.attention",
-            ),
-        )
+        ),
     ],
     "require_guidance_above_one": [
         lambda rng: (f"model.guidance={rng.choice([0.1, 0.5, 0.9])}", "model.guidance"),
         _of(("model.negative_prompt=blurred", "model.guidance")),
     ],
-    "require_reward_gradient": [_of(("algo=draft reward=compressibility", "reward"))],
-    "require_gradient_path": [
+    "require_reward_gradient": [
+        _of(("algo=draft reward=compressibility", "reward")),
         _of(
             ("algo=draft reward=jpeg_standin dynamics=dpm_solver", "dynamics"),
             ("algo=draft reward=jpeg_standin scoring.offload=true", "scoring.offload"),
-        )
+        ),
     ],
     "require_stop_tokens": [
         _of(
@@ -506,12 +480,12 @@ BREAKS: dict[str, list[Break]] = {
                 "model=tiny_gpt2 dynamics.stop=[filmography] dynamics.stop_match=token",
                 "dynamics.stop_match",
             )
-        )
+        ),
     ],
 }
 ELSEWHERE = {
-    *("require_splits", "require_cache_folder", "require_run_folder", "require_installed"),
-    *("require_room_for_prompts", "require_followed_scheduler", "require_possible_frames"),
+    *("require_splits", "require_folders", "require_installed"),
+    *("require_followed_scheduler", "require_possible_frames"),
     *("require_own_transformers", "require_plain_weights", "require_readable_pictures"),
     "require_reward_models",
 }

@@ -67,13 +67,21 @@ class BranchGRPO(StepAlgorithm):
 
     @staticmethod
     def validate(options: Mapping[str, Any], run: Mapping[str, Any]) -> Faults:
-        """Depth pruning leaves out sampling steps."""
+        """Splits are at sampling steps and lead to the leaves; depth pruning leaves out steps."""
         steps, skipped = int(run["schedule"]["steps"]), options["skip_steps"] or []
-        inside = sorted({step for step in skipped if step < steps})
-        if len(inside) != len({*skipped}):
-            message = f"is {skipped}; allowed are steps from 0 to {steps - 1}"
-            typed = ",".join(map(str, inside))
-            yield "skip_steps", message, f"algo.skip_steps=[{typed}]"
+        splits, leaves = run["tree"]["splits"], run["branches"]
+        for place, named in (("skip_steps", [*{*skipped}]), ("tree.splits", splits)):
+            inside = sorted({step for step in named if step < steps})
+            if inside != sorted(named):
+                message = f"is {named}; allowed are different steps from 0 to {steps - 1}"
+                key = place if "." in place else f"algo.{place}"
+                yield place, message, f"{key}=[{','.join(map(str, inside))}]"
+        powers = {number ** len(splits) for number in range(1, leaves + 1)}
+        if run["branch_at"] == "tree" and leaves not in powers:
+            allowed = [number ** len(splits) for number in (2, 3, 4)] if splits else [1]
+            shown = ", ".join(map(str, allowed))
+            message = f"is {leaves}, but {len(splits)} splits make {shown} leaves"
+            yield "branches", message, f"branches={allowed[0]}"
 
     @staticmethod
     def items(options: Mapping[str, Any], run: Mapping[str, Any], steps: Sequence[int]) -> float:

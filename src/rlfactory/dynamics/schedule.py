@@ -15,13 +15,14 @@ sampled, `Trailing` that of models distilled to few steps.
 """
 
 import math
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from rlfactory.dynamics.ops.forward_process import TRAIN_STEPS
-from rlfactory.utils.types import NonNegativeInt, Positive, PositiveInt
+from rlfactory.utils.types import Faults, NonNegativeInt, Positive, PositiveInt
 
 
 def shifted(sigma: Tensor, shift: float) -> Tensor:
@@ -204,6 +205,24 @@ class _Spaced:
     """Times that are timesteps / 1000, and 0 at the end."""
 
     steps: int
+
+    @staticmethod
+    def validate(options: Mapping[str, Any], run: Mapping[str, Any]) -> Faults:
+        """All steps, also of evaluations, are at timesteps of their own."""
+        count, offset = 1000, options.get("steps_offset")
+
+        def fits(steps: int) -> bool:
+            if offset is None:  # trailing: the last is above 0, the end
+                return round(count / steps) > 1
+            return steps <= count and (steps - 1) * (count // steps) + offset < count
+
+        evaluated = run["evaluation"].get("steps")
+        for key, steps in (("steps", options["steps"]), ("evaluation.steps", evaluated)):
+            if steps is not None and not fits(steps):
+                most = next(n for n in range(min(steps, count), 0, -1) if fits(n))
+                message = f"{steps} steps do not fit this schedule's timesteps, at most {most} do"
+                fix = "schedule.steps" if key == "steps" else key
+                yield key, message, f"{fix}={most}"
 
     def _timesteps(self, steps: int) -> Tensor:
         """Timesteps `[steps]`, falling."""

@@ -145,6 +145,15 @@ class Distributed(Local):
                 f"is {size}, which does not divide the {processes} processes; nearest: {listed}"
             )
             yield "shard_size", message, f"hardware.shard_size={near[0]}"
+        if options["strategy"] != "fsdp2":
+            return
+        model, optimizer = run["model"], str(run["optimizer"].get("_target_"))
+        if model.get("value_path") is not None:
+            message = "fsdp2 does not shard a critic of its own; allowed is a value head"
+            yield "strategy", message, "model.value_path=null"
+        if model.get("finetune") != "lora" and optimizer.startswith("bitsandbytes."):
+            message = "fsdp2 of all weights shards moments in float32; 8-bit ones are for LoRA"
+            yield "optimizer", message, "optimizer=adamw"
 
     def _connect(self, info: ProcessInfo, timeout: float) -> None:
         if dist.is_initialized():  # by an earlier run in this process

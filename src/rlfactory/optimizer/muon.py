@@ -6,7 +6,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from rlfactory.utils.types import Fraction, NonNegative, Positive, PositiveInt
+from rlfactory.utils.types import Faults, Fraction, NonNegative, Positive, PositiveInt
 
 IS_MUON = "is_muon"
 """The key of a parameter group that tells which of the two moves it."""
@@ -32,8 +32,6 @@ class Muon(torch.optim.Optimizer):
         weight_decay: Decoupled weight decay of both.
         fused: AdamW: whether one kernel moves all tensors.
     """
-
-    whole_matrices = True  # a plan reads it: shards of a matrix have no orthogonal neighbour
 
     def __init__(
         self,
@@ -74,6 +72,13 @@ class Muon(torch.optim.Optimizer):
                 fused=fused,
             )
         super().__init__(groups, {"lr": lr, "weight_decay": weight_decay})
+
+    @staticmethod
+    def validate(options: Mapping[str, Any], run: Mapping[str, Any]) -> Faults:
+        """Matrices are whole: shards of one have no orthogonal neighbour."""
+        if run["hardware"].get("strategy") == "fsdp2":
+            message = "fsdp2 shards matrices, which this optimizer needs as a whole"
+            yield "optimizer", message, "optimizer=adamw"
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]

@@ -49,6 +49,7 @@ SOUND: dict[str, Any] = {
     "logger": {"of": ["a", "b"]},
     "hardware": {"processes": 2, "strategy": "ddp"},
     "engine": {},
+    "scoring": {"offload": False, "background": "none"},
 }
 
 
@@ -128,6 +129,8 @@ def options_of(target: str, key: str) -> Rule:
 
 
 PPO_OPTIONS = options_of("algo.ppo.PPO", "algo")
+SPACED_LEADING = options_of("dynamics.schedule.Leading", "schedule")
+SPACED_TRAILING = options_of("dynamics.schedule.Trailing", "schedule")
 TREE_OPTIONS = options_of("algo.branch_grpo.BranchGRPO", "algo")
 WEIGHTS = options_of("algo.advantage.group.GroupAdvantage", "advantage")
 TRACKER = options_of("algo.advantage.tracker.PromptTracker", "advantage")
@@ -140,7 +143,7 @@ TOKENS = options_of("dynamics.token.Token", "dynamics")
 PENALTY = options_of("regularizer.kl_token.KLToken", "regularizer")
 
 
-LEADING, TRAILING = (f"rlfactory.dynamics.schedule.{kind}" for kind in ("Leading", "Trailing"))
+LEADING = "rlfactory.dynamics.schedule.Leading"
 FORWARD = {"algo": {"requires": "forward_process"}}
 GAUSSIAN: dict[str, Any] = {"divides_by_step_std": True}
 NO_LAST_NOISE: dict[str, Any] = {
@@ -246,16 +249,16 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
     (checks.sampling.require_matching_schedule, {}, {"schedule": {"process": "vp"}}, "schedule"),
     *(
         (
-            checks.sampling.require_steps_within_timesteps,
-            {"schedule": {"_target_": kind, **schedule}, "evaluation": {"steps": evaluated}},
+            rule,
+            {"schedule": schedule, "evaluation": {"steps": evaluated}},
             {},
             key,
         )
-        for kind, schedule, evaluated, key in (
-            (LEADING, {"steps": 1000, "steps_offset": 1}, None, "schedule.steps"),
-            (LEADING, {"steps": 501, "steps_offset": 500}, None, "schedule.steps"),
-            (TRAILING, {"steps": 667}, None, "schedule.steps"),
-            (TRAILING, {"steps": 50}, 1001, "evaluation.steps"),
+        for rule, schedule, evaluated, key in (
+            (SPACED_LEADING, {"steps": 1000, "steps_offset": 1}, None, "schedule.steps"),
+            (SPACED_LEADING, {"steps": 501, "steps_offset": 500}, None, "schedule.steps"),
+            (SPACED_TRAILING, {"steps": 667}, None, "schedule.steps"),
+            (SPACED_TRAILING, {"steps": 50}, 1001, "evaluation.steps"),
         )
     ),
     (
@@ -330,25 +333,25 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "regularizer.terms.a",
     ),
     (
-        checks.optimisation.require_matching_process,
+        checks.optimisation.require_matching_divergence,
         {},
         {"regularizer": {"process": "flow"}, "model": {"process": "vp"}},
         "regularizer",
     ),
     (
-        checks.optimisation.require_matching_process,
+        checks.optimisation.require_matching_divergence,
         SUM,
         {**terms({"process": "flow"}), "model": {"process": "vp"}},
         "regularizer.terms.a",
     ),
     (
-        checks.optimisation.require_surrogate,
+        checks.optimisation.require_matching_divergence,
         {"regularizer": {"compare": "surrogate"}},
         {},
         "regularizer.compare",
     ),
     (
-        checks.optimisation.require_surrogate,
+        checks.optimisation.require_matching_divergence,
         {"regularizer": {"terms": {"a": {"compare": "surrogate"}}}},
         terms({"requires": "velocity"}),
         "regularizer.terms.a.compare",
@@ -396,7 +399,7 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "model.chat_template",
     ),
     (
-        checks.chats.require_conversations,
+        checks.chats.require_template,
         {"model": {"system_prompt": "Rhyme"}},
         {},
         "model.system_prompt",
@@ -414,7 +417,7 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "dynamics.length",
     ),
     (
-        checks.chats.require_room_for_prompts,
+        checks.chats.require_room,
         {
             "model": {"path": "zoo:tiny_gpt2", "long_prompts": "refuse"},
             "prompts": {"path": long_prompt()},
@@ -445,17 +448,17 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         OF_PAIRS,
         "algo.rejected",
     ),
-    (checks.data.require_rows_once, {}, OF_DATA[1], "group_size"),
-    (checks.data.require_rows_once, {"group_size": 1}, OF_PAIRS, "group_size"),
-    (checks.optimisation.require_whole_pairs, {"shares": "random"}, OF_PAIRS, "shares"),
+    (checks.optimisation.require_group, {}, OF_DATA[1], "group_size"),
+    (checks.optimisation.require_group, {"group_size": 1}, OF_PAIRS, "group_size"),
+    (checks.optimisation.require_whole_groups, {"shares": "random"}, OF_PAIRS, "shares"),
     (
-        checks.optimisation.require_whole_pairs,
+        checks.optimisation.require_group,
         {"shares": "groups", "group_size": 1},
         {"algo": {"learns_from_pairs": True}},
         "group_size",
     ),
     (
-        checks.data.require_rows_once,
+        checks.optimisation.require_matching_divergence,
         {"group_size": 1},
         {**OF_DATA[1], "regularizer": {"requires": "tokens"}},
         "regularizer",
@@ -490,38 +493,38 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "algo.ratio",
     ),
     (
-        checks.optimisation.require_resampled_groups,
+        checks.optimisation.require_group,
         {"resample": 1, "group_size": 1},
-        {},
-        "resample",
+        {"advantage": {"grouped": False}},
+        "group_size",
     ),
     (
-        checks.optimisation.require_resampled_groups,
-        {"resample": 1, "group_size": 4},
+        checks.optimisation.require_group,
+        {"resample": 1, "group_size": 1},
         {"algo": {"samples_from": "data"}},
         "resample",
     ),
-    (checks.optimisation.require_groups_of_two, {"group_size": 1}, {}, "group_size"),
+    (checks.optimisation.require_group, {"group_size": 1}, {}, "group_size"),
     (
-        checks.optimisation.require_groups_of_two,
+        checks.optimisation.require_group,
         {"group_size": 1, "algo": {"baseline": "rloo"}},
         {"algo": {"requires": "tokens"}},
         "group_size",
     ),
     (
-        checks.optimisation.require_groups_of_two,
+        checks.optimisation.require_group,
         {"group_size": 1, "advantage": {"mean": "global", "std": "group"}},
         {},
         "group_size",
     ),
     (
-        checks.optimisation.require_groups_of_two,
+        checks.optimisation.require_group,
         {"group_size": 1, "advantage": {"mean": "group", "std": "none"}},
         {},
         "group_size",
     ),
     (
-        checks.optimisation.require_groups_of_two,
+        checks.optimisation.require_group,
         {
             "group_size": 1,
             "advantage": {"mean": "global", "std": "global", "aggregate": "gdpo"},
@@ -530,7 +533,7 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "group_size",
     ),
     (
-        checks.optimisation.require_groups_of_two,
+        checks.optimisation.require_group,
         {"group_size": 1, "advantage": {}},
         {},
         "group_size",
@@ -574,22 +577,22 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "branches",
     ),
     (
-        checks.sampling.require_derived_dynamics,
+        checks.sampling.require_step_likelihood,
         {},
         {"algo": {"required_dynamics": "cps"}},
         "dynamics",
     ),
     (
-        checks.sampling.require_derived_dynamics,
+        checks.sampling.require_step_likelihood,
         {},
         {"algo": {"required_dynamics": "cps"}, "model": {"process": "vp"}},
         "algo",
     ),
     (checks.optimisation.require_reward_gradient, {}, {"algo": {"requires": "states"}}, "reward"),
     (
-        checks.optimisation.require_gradient_path,
+        checks.optimisation.require_reward_gradient,
         {"scoring": {"offload": True, "background": "none"}, "resample": 0},
-        {"algo": {"requires": "states"}},
+        {"algo": {"requires": "states"}, "reward": {"differentiable": True}},
         "scoring.offload",
     ),
     (
@@ -618,28 +621,28 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
     ),
     (checks.sampling.require_tree_algorithm, TREE, {}, "branch_at"),
     (checks.sampling.require_tree_algorithm, {}, BRANCHING, "branch_at"),
-    (checks.sampling.require_whole_tree, {**TREE, "branches": 8}, BRANCHING, "branches"),
-    (checks.sampling.require_whole_tree, {**TREE, "tree": {"splits": []}}, BRANCHING, "branches"),
+    (TREE_OPTIONS, {**TREE, "branches": 8}, BRANCHING, "branches"),
+    (TREE_OPTIONS, {**TREE, "tree": {"splits": []}}, BRANCHING, "branches"),
     (
-        checks.sampling.require_whole_tree,
+        TREE_OPTIONS,
         {**TREE, "tree": {"splits": [0, 10]}},
         BRANCHING,
         "tree.splits",
     ),
     (
-        checks.sampling.require_whole_tree,
+        TREE_OPTIONS,
         {**TREE, "tree": {"splits": [2, 2]}},
         BRANCHING,
         "tree.splits",
     ),
     (
-        checks.sampling.require_depth_comparison,
+        checks.sampling.require_tree_algorithm,
         TREE,
         {**BRANCHING, "advantage": {"grouped": False}},
         "advantage",
     ),
     (
-        checks.sampling.require_depth_comparison,
+        checks.sampling.require_tree_algorithm,
         {**TREE, "advantage": {"zero_variance": "drop"}},
         BRANCHING,
         "advantage.zero_variance",
@@ -730,9 +733,9 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "times.low",
     ),
     (checks.data.require_matching_media, {}, {"reward": {"media": "texts"}}, "reward"),
-    (checks.data.require_comparable_samples, {"group_size": 1}, {"reward": COMPARES}, "group_size"),
+    (checks.optimisation.require_group, {"group_size": 1}, {"reward": COMPARES}, "group_size"),
     (
-        checks.data.require_comparable_samples,
+        checks.optimisation.require_group,
         {"group_size": 1},
         {"reward.parts.a": COMPARES},
         "group_size",
@@ -765,7 +768,7 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         {"eval_rewards.parts.a": {"metadata": ("words",)}},
         "eval_rewards.parts.a",
     ),
-    (checks.combined.require_named_sets, sets(["a", "a"]), {}, "eval_sets.of"),
+    (checks.combined.require_distinct_parts, sets(["a", "a"]), {}, "eval_sets.of"),
     (checks.combined.require_named_sets, sets([".."]), {}, "eval_sets.of"),
     (checks.combined.require_named_sets, sets(["a"], counts={"b": 1}), {}, "eval_sets.counts.b"),
     (
@@ -774,11 +777,11 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         {},
         "eval_sets.rewards.a",
     ),
-    (checks.combined.require_distinct_rewards, parts([]), COMBINED, "reward.of"),
-    (checks.combined.require_distinct_rewards, parts(["a", "a"]), COMBINED, "reward.of"),
-    (checks.combined.require_distinct_rewards, parts(["combined"]), COMBINED, "reward.of"),
+    (checks.combined.require_distinct_parts, parts([]), COMBINED, "reward.of"),
+    (checks.combined.require_distinct_parts, parts(["a", "a"]), COMBINED, "reward.of"),
+    (checks.combined.require_distinct_parts, parts(["combined"]), COMBINED, "reward.of"),
     (
-        checks.combined.require_distinct_rewards,
+        checks.combined.require_distinct_parts,
         ALSO,
         {"eval_rewards.parts.a": {"made_of": "parts"}},
         "eval_rewards.parts.a",
@@ -833,7 +836,7 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
     ),
     (checks.data.require_metadata, {}, {"prompts": {"metadata": ("tag",)}}, "reward"),
     (
-        checks.data.require_answers,
+        checks.data.require_metadata,
         {"reward": {"answer_column": "answer"}},
         {"reward": {"metadata_options": ("answer_column",)}, "prompts": {"metadata": ()}},
         "reward.answer_column",
@@ -870,7 +873,7 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         {"eval_rewards.parts.a": {"gives_scores": False}},
         "eval_rewards.parts.a",
     ),
-    (checks.model_files.require_run_folder, {"run_dir": ""}, {}, "run_dir"),
+    (checks.model_files.require_folders, {"run_dir": ""}, {}, "run_dir"),
     (checks.prompt_files.require_matching_pictures, {}, {"prompts": {"pictures": True}}, "prompts"),
     (checks.prompt_files.require_matching_pictures, {}, {"model": {"pictures": True}}, "prompts"),
     (
@@ -887,19 +890,19 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
     ),
     (checks.optimisation.require_valid_optimizer, {"optimizer": {"lr": 0.0}}, {}, "optimizer.lr"),
     (
-        checks.networks.require_equal_replay_precision,
+        checks.networks.require_equal_precision,
         {**IN_BOTH, "algo": {"old_log_probs": "sampled"}},
         {},
         "algo.old_log_probs",
     ),
     (
-        checks.networks.require_sufficient_weight_precision,
+        checks.networks.require_equal_precision,
         IN_NEITHER,
         {},
         "precision.weights",
     ),
     (
-        checks.networks.require_sufficient_weight_precision,
+        checks.networks.require_equal_precision,
         {"precision": {"weights": "bfloat16", "rollout": "bfloat16", "learning": "float32"}},
         {},
         "precision.weights",
@@ -911,7 +914,7 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "memory.attention",
     ),
     (
-        checks.networks.require_deterministic_attention,
+        checks.networks.require_known_attention,
         {"memory": {"attention": "flash"}, "hardware": {"deterministic": True}},
         {},
         "memory.attention",
@@ -924,8 +927,8 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
     ),
     *(
         (
-            checks.networks.require_shardable,
-            {"hardware": {"strategy": "fsdp2"}, **changes},
+            PROCESSES,
+            {"hardware": {"strategy": "fsdp2", "processes": 2}, **changes},
             {},
             key,
         )
@@ -1025,11 +1028,11 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         {},
         "model.embedded_guidance",
     ),
-    (checks.model_files.require_cache_folder, {"prompt_cache": __file__}, {}, "prompt_cache"),
-    (checks.combined.require_distinct_loggers, {"logger": {"of": []}}, {}, "logger.of"),
-    (checks.combined.require_distinct_loggers, {"logger": {"of": ["a", "a"]}}, {}, "logger.of"),
+    (checks.model_files.require_folders, {"prompt_cache": __file__}, {}, "prompt_cache"),
+    (checks.combined.require_distinct_parts, {"logger": {"of": []}}, {}, "logger.of"),
+    (checks.combined.require_distinct_parts, {"logger": {"of": ["a", "a"]}}, {}, "logger.of"),
     (
-        checks.combined.require_distinct_loggers,
+        checks.combined.require_distinct_parts,
         {},
         {"logger.parts.a": {"made_of": "parts"}},
         "logger.parts.a",
@@ -1101,11 +1104,11 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
         (rule, TREE, BRANCHING)
         for rule in (
             checks.sampling.require_tree_algorithm,
-            checks.sampling.require_whole_tree,
-            checks.sampling.require_depth_comparison,
+            TREE_OPTIONS,
+            checks.sampling.require_tree_algorithm,
         )
     ),
-    (checks.sampling.require_whole_tree, {**TREE, "branches": 1}, BRANCHING),
+    (TREE_OPTIONS, {**TREE, "branches": 1}, BRANCHING),
     (TREE_OPTIONS, {"algo": {"skip_steps": [9]}}, BRANCHING),
     (
         checks.optimisation.require_equal_updates,
@@ -1122,16 +1125,16 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
         {"model": {**TINY["model"], "embedded_guidance": None}},
         {},
     ),
-    (checks.model_files.require_cache_folder, {"prompt_cache": str(Path(__file__).parent)}, {}),
+    (checks.model_files.require_folders, {"prompt_cache": str(Path(__file__).parent)}, {}),
     (checks.sampling.require_branches_fill_groups, {"branches": 6}, {}),
     (
         checks.sampling.require_branches_fill_groups,
         {"branch_at": "step", "branches": 2, "window": {"size": 3}},
         {},
     ),
-    (checks.sampling.require_derived_dynamics, {}, {"algo": {"required_dynamics": "flow_sde"}}),
+    (checks.sampling.require_step_likelihood, {}, {"algo": {"required_dynamics": "flow_sde"}}),
     (
-        checks.sampling.require_derived_dynamics,
+        checks.sampling.require_step_likelihood,
         {},
         {"algo": {"required_dynamics": "cps"}, "dynamics": {"has_log_prob": False}},
     ),
@@ -1150,7 +1153,7 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
         {"algo": {"ratio": "product", "aggregation": "sequence"}},
         {},
     ),
-    (checks.optimisation.require_resampled_groups, {"resample": 1, "group_size": 2}, {}),
+    (checks.optimisation.require_group, {"resample": 1, "group_size": 2}, {}),
     *(
         (PPO_OPTIONS, {"algo": algo}, {})
         for algo in (
@@ -1161,8 +1164,8 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
     (checks.data.require_completions, *OF_DATA),
     (checks.data.require_completions, {"algo": {"column": None}}, OF_DATA[1]),
     (checks.data.require_completions, {"algo": {"column": "none"}}, {}),
-    (checks.data.require_rows_once, {"group_size": 1}, OF_DATA[1]),
-    (checks.data.require_rows_once, {"group_size": 6}, {}),
+    (checks.optimisation.require_group, {"group_size": 1}, OF_DATA[1]),
+    (checks.optimisation.require_group, {"group_size": 6}, {}),
     (
         PPO_OPTIONS,
         {
@@ -1172,18 +1175,18 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
         {},
     ),
     (
-        checks.optimisation.require_groups_of_two,
+        checks.optimisation.require_group,
         {"group_size": 1},
         {"algo": {"requires": "tokens"}},
     ),
     (
-        checks.optimisation.require_groups_of_two,
+        checks.optimisation.require_group,
         {"group_size": 1},
         {"advantage": {"grouped": False}},
     ),
     *(
         (
-            checks.optimisation.require_groups_of_two,
+            checks.optimisation.require_group,
             {"group_size": 1, "advantage": {"mean": "global", "std": std, "aggregate": "sum"}},
             {},
         )
@@ -1253,20 +1256,23 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
     (TIMES, {"times": {"low": 0.2, "high": 1.0}}, FORWARD),
     (checks.data.require_metadata, {}, {"prompts": {"metadata": None}}),
     (
-        checks.data.require_answers,
+        checks.data.require_metadata,
         {"reward": {"answer_column": "answer"}},
         {"reward": {"metadata_options": ("answer_column",)}, "prompts": {"metadata": ("answer",)}},
     ),
     (
-        checks.data.require_answers,
+        checks.data.require_metadata,
         {"reward": {"answer_column": None}},
         {"reward": {"metadata_options": ("answer_column",)}, "prompts": {"metadata": ()}},
     ),
     (checks.data.require_metadata, {}, {"reward": {"media": "images"}}),
     (checks.data.require_matching_media, {}, {"reward": {}}),
-    (checks.data.require_comparable_samples, {"group_size": 2}, {"reward": COMPARES}),
-    (checks.data.require_comparable_samples, {"group_size": 1}, {"rewards": COMPARES}),
-    (checks.data.require_comparable_samples, {"group_size": 1}, {}),
+    (checks.optimisation.require_group, {"group_size": 2}, {"reward": COMPARES}),
+    (
+        checks.optimisation.require_group,
+        {"group_size": 1},
+        {"rewards": COMPARES, "advantage": {"grouped": False}},
+    ),
     (checks.combined.require_gdpo_advantage, GDPO, COMBINED),
     (PARTS, parts(["a", "b"], weights={"a": 0}), COMBINED),
     (PARTS, parts(["a"], weights=None), COMBINED),
@@ -1290,15 +1296,14 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
     ),
     *(
         (
-            checks.sampling.require_steps_within_timesteps,
-            {"schedule": {"_target_": kind, **schedule}, "evaluation": {"steps": evaluated}},
+            rule,
+            {"schedule": schedule, "evaluation": {"steps": evaluated}},
             {},
         )
-        for kind, schedule, evaluated in (
-            (LEADING, {"steps": 999, "steps_offset": 1}, 999),
-            (LEADING, {"steps": 1000, "steps_offset": 0}, None),
-            (TRAILING, {"steps": 666}, 1),
-            ("my.Schedule", {"steps": 5000}, None),
+        for rule, schedule, evaluated in (
+            (SPACED_LEADING, {"steps": 999, "steps_offset": 1}, 999),
+            (SPACED_LEADING, {"steps": 1000, "steps_offset": 0}, None),
+            (SPACED_TRAILING, {"steps": 666}, 1),
         )
     ),
     (checks.sampling.require_matching_schedule, {}, {"model": {"process": "tokens"}}),
@@ -1349,24 +1354,28 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
         {"algo": {}, "regularizer": {"requires": "velocity"}},
     ),
     (checks.optimisation.require_matching_divergence, SUM, terms({"requires": "transitions"})),
-    (checks.optimisation.require_matching_process, {}, {"regularizer": {"process": "flow"}}),
-    (checks.optimisation.require_matching_process, {}, {"model": {"process": "vp"}}),
+    (checks.optimisation.require_matching_divergence, {}, {"regularizer": {"process": "flow"}}),
+    (checks.optimisation.require_matching_divergence, {}, {"model": {"process": "vp"}}),
     (
-        checks.optimisation.require_surrogate,
+        checks.optimisation.require_matching_divergence,
         {"regularizer": {"compare": "surrogate"}},
-        {"algo": {"has_surrogate_likelihood": True}},
+        {"algo": {"requires": "transitions", "has_surrogate_likelihood": True}},
     ),
-    (checks.optimisation.require_surrogate, {"regularizer": {"compare": "prediction"}}, {}),
-    (checks.optimisation.require_valid_terms, SUM, terms({"requires": "velocity"})),
-    (checks.networks.require_equal_replay_precision, IN_BOTH, FORWARD),
     (
-        checks.networks.require_equal_replay_precision,
+        checks.optimisation.require_matching_divergence,
+        {"regularizer": {"compare": "prediction"}},
+        {},
+    ),
+    (checks.optimisation.require_valid_terms, SUM, terms({"requires": "velocity"})),
+    (checks.networks.require_equal_precision, IN_BOTH, FORWARD),
+    (
+        checks.networks.require_equal_precision,
         {**IN_BOTH, "algo": {"old_log_probs": "auto"}},
         {},
     ),
-    (checks.networks.require_sufficient_weight_precision, IN_BOTH, {}),
+    (checks.networks.require_equal_precision, IN_BOTH, {}),
     (
-        checks.networks.require_sufficient_weight_precision,
+        checks.networks.require_equal_precision,
         IN_NEITHER,
         {"model": {"media": "texts"}},
     ),
@@ -1386,14 +1395,14 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
         {},
     ),
     (
-        checks.networks.require_shardable,
-        {"hardware": {"strategy": "fsdp2"}},
+        PROCESSES,
+        {"hardware": {"strategy": "fsdp2", "processes": 2}},
         {},
     ),
     (
-        checks.networks.require_shardable,
+        PROCESSES,
         {
-            "hardware": {"strategy": "fsdp2"},
+            "hardware": {"strategy": "fsdp2", "processes": 2},
             "model": {"finetune": "lora"},
             "optimizer": {"_target_": "bitsandbytes.optim.AdamW8bit"},
         },
@@ -1407,7 +1416,7 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
         },
         {},
     ),
-    (checks.combined.require_distinct_loggers, {"logger": {}}, {"logger": {}}),
+    (checks.combined.require_distinct_parts, {"logger": {}}, {"logger": {}}),
     (checks.combined.require_installed, {"logger": {}}, {"logger": {"package": None}}),
     (checks.combined.require_installed, {}, {"engine": {"package": "torch"}}),
     (DRAWING, {"dynamics": WHOLE}, ENGINE),

@@ -38,7 +38,7 @@ def test_the_flow_matching_loss_is_refused(model: tuple[str, ...], algo: str) ->
 def test_learning_from_its_own_steps_is_sound_and_said(algo: str) -> None:
     found = notes("model=flux_schnell", f"algo={algo}")
     (said,) = [text for text in found if "distilled to 4 steps" in text]
-    assert all(name in said for name in ON_STEPS)
+    assert "as this one" in said
     assert any("dynamics=cps" in text for text in found) is (algo != "grpo")
 
 

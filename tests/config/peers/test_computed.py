@@ -2,7 +2,11 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from rlfactory.config.peers import computed
 from rlfactory.config.peers.computed import combined, prompts_of_folder
 from rlfactory.config.peers.importer import Translation
 
@@ -25,3 +29,24 @@ def test_rewards_and_prompts(tmp_path: Path) -> None:
     (tmp_path / "mine" / "test.txt").touch()
     found = words(lambda made: prompts_of_folder("mine", made, tmp_path))
     assert found[1:] == ["prompts.path=mine/train.txt", "prompts.eval_path=mine/test.txt"]
+
+
+@pytest.mark.parametrize(
+    ("function", "value", "left", "words"),
+    [
+        ("loss_of_pairs", "ipo", {}, ["algo.loss_type=ipo"]),
+        ("loss_of_pairs", ["sigmoid", "sft"], {"loss_weights": [1.0, 0.5]},
+         ["algo.loss_type=sigmoid", "algo.sft_weight=0.5"]),
+        ("loss_of_pairs", "nca_pair", {}, []),
+        ("rewards_of_texts", ["length", "mine.py:f"], {"reward_weights": [1.0, 2.0]},
+         ["reward=[length,mine.py:f]", "reward.weights=[1,2]"]),
+        ("rewards_of_texts", "Skywork/reward", {},
+         ["reward=reward_model", "reward.path=Skywork/reward"]),
+    ],
+)  # fmt: skip
+def test_words_of_options(
+    function: str, value: Any, left: dict[str, Any], words: list[str]
+) -> None:
+    made = Translation("TRL", left=left)
+    getattr(computed, function)(value, made)
+    assert made.command() == words

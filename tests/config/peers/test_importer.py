@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rlfactory.config.peers import computed, computed_texts
+from rlfactory.config.peers import computed
 from rlfactory.config.peers.files import libraries
 from rlfactory.config.peers.importer import Translation
 from rlfactory.config.peers.values import CONVERSIONS
@@ -14,7 +14,7 @@ from rlfactory.utils.dotted_keys import leaves
 
 KNOWN = {
     *("there", "if", "ours", "choices", "by", "default", "other", "type", "untype", "note"),
-    *("drop", "refuse", "call"),
+    *("drop", "refuse", "call", "let", "copy"),
 }
 
 
@@ -62,7 +62,7 @@ def test_conditions(condition: str, holds: bool) -> None:
 def test_rows() -> None:
     importer = made(
         {"x": 3, "kind": "Two", "old": 1, "new": 2, "why": 5, "rest": 1, "p_a": 1, "p_b": 2},
-        "{there: x, by: one_more, ours: 'a.b={value}'}",
+        "{there: x, let: {more: value + 1}, type: 'a.b={more}'}",
         "{there: kind, choices: {two: k=2, one: k=1}}",
         "{there: [new, old], ours: 'c={value}'}",
         "{there: why, drop: no reason, note: 'was {value}'}",
@@ -70,8 +70,9 @@ def test_rows() -> None:
         "{type: engine=vllm engine.memory=1}",
         "{untype: engine, drop: none}",
         "{there: absent, default: 7, ours: 'd={value}'}",
+        "{let: {low: old + 1, high: low * (p.nowhere or 4)}, type: 'f={low} g={high}'}",
     )
-    assert importer.command() == ["k=2", "c=2", "d=7", "a.b=4"]
+    assert importer.command() == ["k=2", "c=2", "d=7", "f=2", "g=8", "a.b=4"]
     assert importer.notes == ["was 5"]
     dropped = {"why": (5, "no reason"), "p_a": (1, "p"), "p_b": (2, "p")}
     assert importer.dropped == {**dropped, "engine": ("vllm", "none")}
@@ -84,7 +85,9 @@ def test_rows_are_well_formed(name: str) -> None:
     for row in [*data["rows"], *data.get("last", ())]:
         assert row.keys() <= KNOWN, row
         assert row.get("by") is None or row["by"] in CONVERSIONS, row
-        assert row.get("call") is None or row["call"] in vars(computed) | vars(computed_texts), row
+        assert row.get("call") is None or row["call"] in vars(computed), row
+        for formula in row.get("let", {}).values():
+            compile(str(formula), name, "eval")
 
 
 def test_the_text_runs_in_a_shell() -> None:

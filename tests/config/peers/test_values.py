@@ -62,7 +62,7 @@ def test_prompts(tmp_path: Path) -> None:
     assert values.prompts(str(folder), {})[0] == ("prompts=datasets", f"prompts.path={folder}")
     assert values.prompts("a.jsonl", {})[0] == ("prompts=file", "prompts.path=a.jsonl")
     assert values.prompts("owner/data", {})[0] == ("prompts=datasets", "prompts.path=owner/data")
-    assert values.prompt_function("nouns_activities", {})[0] == ("prompts=activities",)
+    assert values.prompts("nouns_activities", {})[0] == ("prompts=activities",)
 
 
 def test_runs_are_resumed_by_their_folder(tmp_path: Path) -> None:

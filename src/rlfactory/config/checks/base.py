@@ -1,13 +1,30 @@
 """Types of the rules, and functions that several rules use."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rlfactory.config.problems import Problem
+from rlfactory.config.words import typed_value
+from rlfactory.utils.dotted_keys import value_at
 
 Config = Mapping[str, Any]
 Traits = Mapping[str, Mapping[str, Any]]
 Rule = Callable[[Config, Traits], Iterator[Problem]]
+
+
+def only(config: Config, allowed: Mapping[str, Any], reason: str) -> Iterator[Problem]:
+    """A problem for each key that has another value than the one that is allowed.
+
+    Args:
+        config: the composed values.
+        allowed: keys and values; a key that is not there is no fault.
+        reason: a clause that says why.
+    """
+    for key, value in allowed.items():
+        given, shown = value_at(config, key, value), typed_value(value)
+        if given != value:
+            message = f"is {typed_value(given)}, and {reason}; allowed is {shown}"
+            yield Problem(key, message, f"{key}={shown}")
 
 
 def penalties(config: Config, traits: Traits) -> Iterator[tuple[str, Config, Mapping[str, Any]]]:
@@ -71,13 +88,6 @@ def is_algorithm_mismatched(traits: Traits) -> bool:
         return False
     wants_tokens = traits["algo"].get("requires") == "tokens"
     return wants_tokens != (traits["model"].get("process") == "tokens")
-
-
-def repeated_names(key: str, names: Sequence[str]) -> Iterator[Problem]:
-    """A problem for each name that a list has twice."""
-    for name in {name for name in names if names.count(name) > 1}:
-        message = f"names {name} twice; to have it twice, name a part of your own"
-        yield Problem(key, message, f"{key}=[{','.join(dict.fromkeys(names))}]")
 
 
 def stochastic_steps(config: Config) -> list[int]:

@@ -1,7 +1,6 @@
 """Rules on conversations, tokens and stop texts: there is a template, and room for the answer."""
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -19,46 +18,34 @@ OPTIONS = ("auto", "plain", "none")
 
 
 def require_template(config: Config, traits: Traits) -> Iterator[Problem]:
-    """There is a chat template where messages are to be written by one."""
-    template = config["model"].get("chat_template")
+    """There is a chat template where messages are to be written by one, and there are messages
+    where a system prompt is to stand among them.
+    """
+    model, are_messages = config["model"], _are_conversations(config, traits)
+    template, key = model.get("chat_template"), "model.chat_template"
     if template is None:  # a model of images
-        if _are_conversations(config, traits):
+        if are_messages:
             message = "are lists of messages, which are for language models; give each a text"
             yield Problem("prompts", message, "model=gpt2")
-        return
-    if template not in OPTIONS:
-        path = Path(template).expanduser()
-        if not os.path.isfile(path):
-            fix = nearest_file(path) or "auto"
+    elif template not in OPTIONS:
+        if not os.path.isfile(path := Path(template).expanduser()):
             message = f"there is no file {template}; allowed are a Jinja file, {', '.join(OPTIONS)}"
-            yield Problem("model.chat_template", message, f"model.chat_template={fix}")
-        return
-    wants = "prompts are lists of messages" if _are_conversations(config, traits) else None
-    wants = "model.text_role=user" if config["model"].get("text_role") == "user" else wants
-    if wants is None or template == "plain":
-        return
-    has_own = _has_template(config)
-    if template == "none":
-        fix = "model.chat_template=plain" if has_own is False else "model.chat_template=auto"
-        yield Problem("model.chat_template", f"is none, and {wants}", fix)
-    elif has_own is False:
-        message = f"is auto, and {config['model']['path']} has no chat template; {wants}"
-        yield Problem("model.chat_template", message, "model.chat_template=plain")
-
-
-def require_conversations(config: Config, traits: Traits) -> Iterator[Problem]:
-    """A system prompt has conversations to stand in."""
-    model = config["model"]
-    if model.get("system_prompt") is None or are_user_messages(config):
-        return
-    rows = known_rows(config, traits)
-    if rows is None:
-        are_texts = traits["prompts"].get("metadata") is not None
-    else:
-        are_texts = not _are_conversations(config, traits)
-    if are_texts:
-        message = "is a message of conversations, and these prompts are texts"
-        yield Problem("model.system_prompt", message, "model.text_role=user")
+            yield Problem(key, message, f"{key}={nearest_file(path) or 'auto'}")
+    elif template != "plain" and (are_messages or model.get("text_role") == "user"):
+        has_own = _has_template(config)
+        wants = "model.text_role=user"
+        wants = wants if model.get("text_role") == "user" else "prompts are lists of messages"
+        if template == "none":
+            fix = f"{key}=plain" if has_own is False else f"{key}=auto"
+            yield Problem(key, f"is none, and {wants}", fix)
+        elif has_own is False:
+            message = f"is auto, and {model['path']} has no chat template; {wants}"
+            yield Problem(key, message, f"{key}=plain")
+    if model.get("system_prompt") is not None and not are_user_messages(config):
+        has_texts = traits["prompts"].get("metadata") is not None
+        if not are_messages and (has_texts or known_rows(config, traits) is not None):
+            message = "is a message of conversations, and these prompts are texts"
+            yield Problem("model.system_prompt", message, "model.text_role=user")
 
 
 AS_TEXTS = "model.text_role=none"
@@ -82,43 +69,35 @@ def require_answers_of_conversations(config: Config, traits: Traits) -> Iterator
 
 
 def require_room(config: Config, traits: Traits) -> Iterator[Problem]:
-    """A response leaves room for a prompt in the model's context."""
-    folder, length = folder_of(config["model"].get("path")), config["dynamics"].get("length")
-    if folder is None or traits["model"].get("media") != "texts" or not isinstance(length, int):
-        return
-    context = _context(folder)
-    if context is not None and length >= context:
-        message = f"is {length}, and prompt and response have at most {context} tokens together"
-        yield Problem("dynamics.length", message, f"dynamics.length={max(1, context // 2)}")
-
-
-def require_room_for_prompts(config: Config, traits: Traits) -> Iterator[Problem]:
-    """No text of the first rows is longer than the model leaves room for, where that is an error.
+    """A response leaves room for a prompt in the model's context, and no text of the first rows is
+    longer than that, where that is an error.
 
     What a template or a begin of text adds is not counted: the run counts it.
     """
-    model, head = config["model"], known_rows(config, traits)
+    model, algo, head = config["model"], config["algo"], known_rows(config, traits)
     folder = folder_of(model.get("path")) if traits["model"].get("media") == "texts" else None
-    if folder is None or head is None or model.get("long_prompts") != "refuse":
+    context = None if folder is None else _context(folder)
+    length = config["dynamics"].get("length")
+    if folder is None or context is None or not isinstance(length, int):
         return
-    context, algo = _context(folder), config["algo"]
+    if length >= context:
+        message = f"is {length}, and prompt and response have at most {context} tokens together"
+        yield Problem("dynamics.length", message, f"dynamics.length={max(1, context // 2)}")
+        return
     if algo.get("column", "") is None or algo.get("train_on") == "text":
         return  # prompts are not read by themselves
-    given = traits["algo"].get("samples_from") == "data"
-    length = 1 if given else config["dynamics"].get("length")
-    if context is None or not isinstance(length, int) or not (folder / TOKENIZER).is_file():
+    if head is None or model.get("long_prompts") != "refuse" or not _has_tokenizer(folder):
         return
+    length = 1 if traits["algo"].get("samples_from") == "data" else length
     room = min(context - length, model.get("max_prompt_length") or context)
     prompts = [text for text in head.texts[:CHECKED_LINES] if type(text) is str]
     # a token has a byte at least
-    if not (long := [text for text in prompts if len(text.encode()) > room]):
-        return
-    counts = [len(ids) for ids in _token_ids(folder, long)]
+    long = [text for text in prompts if len(text.encode()) > room]
+    counts = [len(ids) for ids in _token_ids(folder, long)] if long else [0]
     if (most := max(counts)) > room:
-        text = long[counts.index(most)]
         message = (
-            f"is refuse, and {text[:40]!r}... has {most} tokens, where {length} for what follows"
-            f" leave {max(0, room)} for a prompt; allowed are drop and cut"
+            f"is refuse, and {long[counts.index(most)][:40]!r}... has {most} tokens, where {length}"
+            f" for what follows leave {max(0, room)} for a prompt; allowed are drop and cut"
         )
         yield Problem("model.long_prompts", message, "model.long_prompts=drop")
 
@@ -180,7 +159,7 @@ def require_stop_tokens(config: Config, traits: Traits) -> Iterator[Problem]:
     """With `dynamics.stop_match=token` each stop text is one token."""
     dynamics, path = config["dynamics"], config["model"].get("path")
     folder = folder_of(path) if dynamics.get("stop_match") == "token" else None
-    if folder is None or not dynamics.get("stop") or not os.path.isfile(folder / TOKENIZER):
+    if folder is None or not dynamics.get("stop") or not _has_tokenizer(folder):
         return
     texts = [*map(typed_text, dynamics["stop"])]
     for text, ids in zip(texts, _token_ids(folder, texts), strict=True):
@@ -190,8 +169,5 @@ def require_stop_tokens(config: Config, traits: Traits) -> Iterator[Problem]:
             return
 
 
-def stop_notes(config: Config) -> Iterator[str]:
-    """A note where a stop text has something that stands for another character."""
-    for text in config["dynamics"].get("stop") or []:
-        if re.search(r"\\[nrt\\]", text):
-            yield rf"dynamics.stop: in {text} \n is a line break, \t a tab, and \\ a backslash"
+def _has_tokenizer(folder: Path) -> bool:
+    return os.path.isfile(folder / TOKENIZER)

@@ -1,66 +1,56 @@
 """Rules on components with parts: combined rewards, evaluation rewards, prompt sets, loggers."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib.util import find_spec
 
-from rlfactory.config.checks.base import Config, Traits, repeated_names, rewards_of
+from rlfactory.config.checks.base import Config, Traits, only
 from rlfactory.config.problems import Problem
 
+LISTS = {
+    "reward": "compressibility",
+    "eval_rewards": None,
+    "eval_sets": None,
+    "logger": "wandb,tensorboard",
+}
+"""Keys that name parts; of one that needs some, the usual parts."""
 
-def _combined(config: Config, traits: Traits) -> Config | None:
-    """The node of a combined reward; None if the reward is a single one."""
-    return config["reward"] if traits["reward"].get("made_of") == "parts" else None
 
-
-def require_distinct_rewards(config: Config, traits: Traits) -> Iterator[Problem]:
-    """`of` names at least one reward, none twice, none that has parts itself, none `combined`."""
-    for key in ("reward", "eval_rewards"):
-        names = config[key].get("of", []) if key != "reward" or _combined(config, traits) else []
-        yield from repeated_names(f"{key}.of", names)
+def require_distinct_parts(config: Config, traits: Traits) -> Iterator[Problem]:
+    """`of` names no part twice, none that has parts itself and none `combined`, as their sum is."""
+    for key, usual in LISTS.items():
+        if usual is not None and traits.get(key, {}).get("made_of") != "parts":
+            continue
+        names = config[key].get("of", [])
+        parts = dict.fromkeys([*names, *config[key].get("parts", ())])  # sets name some too
+        if usual is not None and not names:
+            message = "is empty; name the parts that it is made of"
+            yield Problem(f"{key}.of", message, f"{key}.of=[{usual}]")
+        for name in {name for name in names if names.count(name) > 1}:
+            message = f"names {name} twice; to have it twice, name a part of your own"
+            yield Problem(f"{key}.of", message, f"{key}.of=[{','.join(dict.fromkeys(names))}]")
         if "combined" in names:
             yield Problem(f"{key}.of", "a part can't be named combined, as their sum is")
-    for key, _, reward_traits in rewards_of(config, traits):
-        if reward_traits.get("made_of") == "parts":
-            yield Problem(key, "is made of parts itself; a part is a single reward")
-    node = _combined(config, traits)
-    if node is not None and not node["of"]:
-        remedy = "reward.of=[compressibility]"
-        yield Problem("reward.of", "is empty; name the rewards that it is made of", remedy)
+        for name in parts:
+            if traits.get(place := f"{key}.parts.{name}", {}).get("made_of") == "parts":
+                yield Problem(place, "is made of parts itself; a part is a single one")
 
 
 def require_gdpo_advantage(config: Config, traits: Traits) -> Iterator[Problem]:
     """GDPO needs an advantage that aggregates the parts' scores itself."""
-    node = _combined(config, traits)
-    if node is None or node["aggregate"] != "gdpo":
+    is_combined = traits["reward"].get("made_of") == "parts"
+    if not is_combined or config["reward"]["aggregate"] != "gdpo":
         return
     if traits["algo"].get("requires") == "tokens":
-        message = "is gdpo, and this algorithm has an advantage of its own; allowed is sum"
-        yield Problem("reward.aggregate", message, "reward.aggregate=sum")
+        reason = "this algorithm has an advantage of its own"
+        yield from only(config, {"reward.aggregate": "sum"}, reason)
     elif config["advantage"].get("aggregate") != "gdpo":
         message = "reward.aggregate=gdpo needs an advantage over several rewards"
         yield Problem("advantage", message, "advantage=gdpo")
-    elif config["advantage"].get("weights") is not None:
-        message = "are those of reward.weights with reward.aggregate=gdpo"
-        yield Problem("advantage.weights", message, "advantage.weights=null")
-    if isinstance(node["normalise"], Mapping) or node["normalise"] != "none":
-        message = f"is {node['normalise']}, and gdpo normalises by group itself; allowed is none"
-        yield Problem("reward.normalise", message, "reward.normalise=none")
-
-
-def require_distinct_loggers(config: Config, traits: Traits) -> Iterator[Problem]:
-    """`logger.of` names at least one logger, none twice, and none that has parts itself."""
-    if traits["logger"].get("made_of") != "parts":
-        return
-    names = config["logger"]["of"]
-    if not names:
-        remedy = "logger.of=[wandb,tensorboard]"
-        yield Problem("logger.of", "is empty; name the loggers that there are to be", remedy)
-    yield from repeated_names("logger.of", names)
-    for name in names:
-        key = f"logger.parts.{name}"
-        if traits.get(key, {}).get("made_of") == "parts":
-            yield Problem(key, "is several itself; a part is a single logger")
+    else:
+        reason = "reward.aggregate=gdpo weighs by reward.weights"
+        yield from only(config, {"advantage.weights": None}, reason)
+    yield from only(config, {"reward.normalise": "none"}, "gdpo normalises by group itself")
 
 
 def require_installed(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -81,10 +71,8 @@ def require_installed(config: Config, traits: Traits) -> Iterator[Problem]:
 
 
 def require_named_sets(config: Config, traits: Traits) -> Iterator[Problem]:
-    """Names are distinct, can name a folder, and options are of sets that are named."""
-    node = config["eval_sets"]
-    names = node["of"]
-    yield from repeated_names("eval_sets.of", names)
+    """Names can name a folder, and options are of sets that are named."""
+    node, names = config["eval_sets"], config["eval_sets"]["of"]
     for name in names:
         if not re.fullmatch(r"\w[\w-]*", name):
             yield Problem("eval_sets.of", f"{name!r} names a folder: letters, digits, _ and -")

@@ -1,30 +1,28 @@
 """Rules on prompts, on what rewards read of samples and prompts, and on functions of one's own."""
 
 import ast
-import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from rlfactory.config.checks.base import (
     Config,
     Traits,
     is_algorithm_mismatched,
+    only,
     own_rewards,
     rewards_of,
 )
 from rlfactory.config.checks.chats import AS_TEXTS, are_user_messages
-from rlfactory.config.checks.prompt_files import columns_of, known_rows, unfitting_picture
+from rlfactory.config.checks.prompt_files import columns_of, known_rows, picture_fault
 from rlfactory.config.problems import Problem, closest
 from rlfactory.config.prompt_data import folder_of_prompts, nearest_file
 from rlfactory.config.schema.static_names import TargetError, defined, module_file
 from rlfactory.config.words import typed_value
 from rlfactory.model.pipelines.local_models import image_size, is_offline
 from rlfactory.prompts.ops.chat import COMPLETION, MESSAGES, reply_text
-from rlfactory.prompts.ops.prompt_features import OBJECTS, metadata_problem, quotation_problem
+from rlfactory.prompts.ops.prompt_features import FEATURES
 from rlfactory.prompts.ops.row_forms import UNPAIRED, is_missing, is_unpaired
 from rlfactory.utils.current_folder import find_source
 from rlfactory.utils.live_objects import is_reference
@@ -55,46 +53,31 @@ def require_reward(config: Config, traits: Traits) -> Iterator[Problem]:
     if traits["algo"].get("samples_from") != "data":
         message = "is none, and this algorithm learns from the scores of samples; choose one"
         yield Problem("reward", message, f"reward={plain_reward(traits)}")
-    elif config["stop"]["reward"] is not None:
-        message = f"is {config['stop']['reward']}, and there is no reward (reward=none)"
-        yield Problem("stop.reward", message, "stop.reward=null")
-
-
-def require_comparable_samples(config: Config, traits: Traits) -> Iterator[Problem]:
-    """A reward that compares the samples of a prompt needs groups of two or more."""
-    rewards = (own for key, own in traits.items() if f"{key}.".startswith("reward."))
-    if config["group_size"] == 1 and any(own.get("compares_group") for own in rewards):
-        message = "is 1, but this reward compares the samples of a group; allowed are 2 or more"
-        yield Problem("group_size", message, "group_size=4")
+    else:
+        yield from only(config, {"stop.reward": None}, "there is no reward (reward=none)")
 
 
 def require_metadata(config: Config, traits: Traits) -> Iterator[Problem]:
-    """Prompts bring the metadata that each reward reads."""
-    provided = columns_of(config, traits)
-    for key, _, reward_traits in own_rewards(config, traits):
-        required = reward_traits.get("metadata") or ()
-        missing = [name for name in required if provided is not None and name not in provided]
-        if missing:
+    """Prompts bring the metadata that each reward reads, and the column of answers that an option
+    of it names, which is not null.
+    """
+    rows, provided = known_rows(config, traits), columns_of(config, traits)
+    for key, node, own in own_rewards(config, traits):
+        required = own.get("metadata") or ()
+        if missing := [name for name in required if provided is not None and name not in provided]:
             columns = " and ".join(missing)
             message = f"reads {columns} of each prompt, and these prompts have no such metadata"
             yield Problem(key, message, _other_reward(config, traits, key))
-
-
-def require_answers(config: Config, traits: Traits) -> Iterator[Problem]:
-    """Prompts bring the column of answers that an option of a reward names, and it is not null."""
-    rows, provided = known_rows(config, traits), columns_of(config, traits)
-    for key, node, reward_traits in own_rewards(config, traits):
-        for option in reward_traits.get("metadata_options") or ():
-            column = node.get(option)
+        for option in own.get("metadata_options") or ():
+            column, place = node.get(option), f"{key}.{option}"
             if column is not None and provided is not None and column not in provided:
                 advice = "name the one that has them, or choose another reward"
                 other = "prompts=arithmetic" if column == "answer" else "rlfactory list reward"
-                yield _no_column(config, f"{key}.{option}", column, provided, advice, other)
-            elif column is not None:
-                placed = () if rows is None else rows.placed
-                empty = (where for where, row in placed if is_missing(row.get(column)))
-                for where in islice(empty, 1):
-                    yield _empty_cell(config, f"{key}.{option}", column, f"empty in {where}")
+                yield _no_column(config, place, column, provided, advice, other)
+            elif column is not None and rows is not None:
+                lacking = (at for at, row in rows.placed if is_missing(row.get(column)))
+                if at := next(lacking, None):
+                    yield _empty_cell(config, place, column, f"empty in {at}")
 
 
 def _empty_cell(config: Config, key: str, column: str, fault: str) -> Problem:
@@ -160,10 +143,13 @@ def _missing_column(config: Config, traits: Traits, key: str) -> Iterator[Proble
         are_texts = problem.fix != "algo.column=null" or not are_user_messages(config)
         yield problem if are_texts else replace(problem, instead=(problem.fix, AS_TEXTS))
         return
-    if _are_images(traits):
-        yield from _unfitting_images(config, key, () if rows is None else rows.rows)
-        return
     for where, row in rows.placed if rows is not None else ():
+        if _are_images(traits):
+            place, size = folder_of_prompts(config), image_size(config["model"])
+            if found := picture_fault(row, column, place, size):
+                yield Problem(f"algo.{key}", f"is {column}, and {where} {found[0]}", found[1])
+                return
+            continue
         try:
             text = reply_text(row.get(column))
         except ValueError as error:
@@ -182,23 +168,6 @@ def _are_images(traits: Traits) -> bool:
     return traits["model"].get("media") == "images"
 
 
-def _unfitting_images(
-    config: Config, key: str, rows: Sequence[Mapping[str, Any]]
-) -> Iterator[Problem]:
-    """The first image of the column that `algo.KEY` names that can't be read, or has no fitting
-    shape.
-    """
-    column, size = config["algo"][key], image_size(config["model"])
-    folder = folder_of_prompts(config)
-    for number, row in enumerate(rows, start=1):
-        picture = row.get(column)
-        lacks = ("there is none", "")
-        if found := lacks if picture is None else unfitting_picture(picture, folder, size):
-            message = f"is {column}, and in prompt {number} {found[0]}"
-            yield Problem(f"algo.{key}", message, found[1])
-            return
-
-
 def _equal_pairs(config: Config, traits: Traits) -> Iterator[Problem]:
     """Some pair has two equal completions."""
     rows = known_rows(config, traits)
@@ -208,20 +177,6 @@ def _equal_pairs(config: Config, traits: Traits) -> Iterator[Problem]:
             message = f"is {rejected}, which in {where} is equal to {chosen}"
             yield Problem("algo.rejected", f"{message}; a pair must differ: remove this row")
             return
-
-
-def require_rows_once(config: Config, traits: Traits) -> Iterator[Problem]:
-    """Learning from data takes each row once, and its data are no samples of a policy."""
-    if traits["algo"].get("samples_from") != "data":
-        return
-    size = 2 if traits["algo"].get("learns_from_pairs") else 1
-    if config["group_size"] != size:
-        given = "two samples, chosen and rejected" if size == 2 else "one sample"
-        message = f"is {config['group_size']}, and a row of the data is {given}; allowed is {size}"
-        yield Problem("group_size", message, f"group_size={size}")
-    if traits["regularizer"].get("requires") != "nothing":
-        message = "penalises divergence on the policy's own samples, and these are of the data"
-        yield Problem("regularizer", message, "regularizer=none")
 
 
 def require_prompt_feature(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -245,22 +200,6 @@ def require_prompt_feature(config: Config, traits: Traits) -> Iterator[Problem]:
             keeps = rows is not None or key != "reward"
             fix = _other_reward(config, traits, key) if keeps else f"prompts={option}"
             yield Problem(key, f"needs {what} in each prompt, and {fault}", fix)
-
-
-def _objects_fault(prompt: str, row: Mapping[str, Any]) -> str | None:
-    problem = metadata_problem(row, OBJECTS)
-    return f"for {prompt!r} {problem}" if problem else None
-
-
-FEATURES: Mapping[str, tuple[str, str, Callable[[str, Mapping[str, Any]], str | None]]] = {
-    "quoted_word": (
-        'a word in straight double quotes, as in a sign that says "Open",',
-        "signs",
-        lambda prompt, row: quotation_problem(prompt),
-    ),
-    "coco_objects": ("objects that its detector knows", "geneval", _objects_fault),
-}
-"""What a reward may look for: in words, the prompts that have it, and what a row lacks."""
 
 
 def _other_reward(config: Config, traits: Traits, key: str) -> str:
@@ -298,13 +237,13 @@ def _function_faults(spec: str) -> Iterator[tuple[str, str]]:
     place, _, name = spec.rpartition(":")
     if not place:
         place, name = (name, "") if name.endswith(".py") else name.rpartition(".")[::2]
-    if place.endswith(".py") and not os.path.isfile(Path(place).expanduser()):
-        near = nearest_file(Path(place).expanduser())
-        yield f"there is no file {place}", f"{near}:{name}" if near and name else ""
-        return
     try:
         path = Path(place).expanduser() if place.endswith(".py") else module_file(place)
         body = ast.parse(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        near = nearest_file(path)
+        yield f"there is no file {place}", f"{near}:{name}" if near and name else ""
+        return
     except SyntaxError as error:
         yield f"{place} is no Python: {error.msg} in line {error.lineno}", ""
         return
@@ -315,9 +254,9 @@ def _function_faults(spec: str) -> Iterator[tuple[str, str]]:
         return
     known = [n.name for n in body.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
     known = [other for other in known if not other.startswith("_")]
-    guess = closest(name, known) or next(iter(known), None)
     if not name or not {name, "*"} & _names_in(body):
         has = f"it has {', '.join(known) or 'no function'}"
+        guess = closest(name, known) or next(iter(known), None)
         better = f"{place}:{guess}" if guess else ""
         yield f"{place} has no {name}; {has}" if name else f"names no function; {has}", better
     elif ":" not in spec:

@@ -2,11 +2,11 @@
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlfactory.config.checks.base import Config, Traits, rewards_of
+from rlfactory.config.checks.base import Config, Traits, only, rewards_of
 from rlfactory.config.memory.model_parts import published_part, published_pipeline
 from rlfactory.config.named_models import (
     SECOND,
@@ -22,7 +22,6 @@ from rlfactory.config.named_models import (
 from rlfactory.config.options import options
 from rlfactory.config.problems import Problem
 from rlfactory.config.schema.signature import trait
-from rlfactory.config.words import typed_value
 from rlfactory.model.lm.trainable import GGUF, language_fault
 from rlfactory.model.pipelines.adapter_files import (
     AdapterFileError,
@@ -56,40 +55,36 @@ from rlfactory.model.pipelines.scheduler_config import (
     scheduler_of,
 )
 from rlfactory.model.pipelines.shipped import PACKAGED, packaged_folder
+from rlfactory.utils.dotted_keys import value_at
 from rlfactory.utils.live_objects import is_reference
 
 
 def require_model_folders(config: Config, traits: Traits) -> Iterator[Problem]:
     """`model.path` and `model.value_path` lead to models of the chosen kind."""
-    writes = traits["model"].get("media") == "texts"
-    indexes = (MODEL_INDEX,) if writes else PIPELINE_INDEXES
-    shipped = Path(__file__).parents[2] / "model" / "zoo" / "weights"
-    folders = sorted(p.parent for p in shipped.glob(f"*/{indexes[0]}"))
-    names = [*(PACKAGED if writes else ()), *(folder.name for folder in folders)]
-    pipeline = traits["model"].get("pipeline")
-    for key in ("path", "value_path"):
-        path = config["model"].get(key)
-        if not isinstance(path, str) or is_reference(path):
-            continue
-        local = Path(path).expanduser()
-        if key == "path" and (fault := _family_fault(path, traits)):
-            yield Problem("model.path", *fault)
-        elif key == "path" and writes and (os.path.exists(local) or local.suffix == GGUF):
-            other = of_class(path, local) if (local / MODEL_INDEX).is_file() else None
-            if found := language_fault(local):
-                yield Problem("model.path", f"{path} {found[0]}", instead=found[1])
-            elif other and not trait(config["model"], "model_types"):
-                message = f"{path} is of another kind, which model={other} is for"
-                yield Problem("model.path", message, f"model={other}")
-        elif pipeline is not None and os.path.isdir(local) and (why := pipeline_fault(local)):
-            yield Problem("model.path", f"{path} {why}")
-        elif pipeline is not None and os.path.isfile(Path(path).expanduser()):
-            yield Problem("model.path", _single_file(path, pipeline))
-        elif wrong := _model_fault(path, indexes, names):
-            # a model of the hub that is not downloaded is asked for on purpose
-            fix = "" if is_hub_id(path) else _shipped(folders, pipeline)
-            fix = "model.value_path=null" if key == "value_path" else fix
-            yield Problem(f"model.{key}", f"{path} {wrong}", fix)
+    own, path = traits["model"], config["model"].get("path")
+    critic, writes = config["model"].get("value_path"), own.get("media") == "texts"
+    if isinstance(critic, str) and not is_reference(critic) and (wrong := _fault(critic, writes)):
+        yield Problem("model.value_path", f"{critic} {wrong}", "model.value_path=null")
+    if not isinstance(path, str) or is_reference(path):
+        return
+    pipeline, local = own.get("pipeline"), Path(path).expanduser()
+    if fault := _family_fault(path, traits):
+        yield Problem("model.path", *fault)
+    elif writes and (os.path.exists(local) or local.suffix == GGUF):
+        other = of_class(path, local) if (local / MODEL_INDEX).is_file() else None
+        if found := language_fault(local):
+            yield Problem("model.path", f"{path} {found[0]}", instead=found[1])
+        elif other and not trait(config["model"], "model_types"):
+            message = f"{path} is of another kind, which model={other} is for"
+            yield Problem("model.path", message, f"model={other}")
+    elif pipeline is not None and os.path.isdir(local) and (why := pipeline_fault(local)):
+        yield Problem("model.path", f"{path} {why}")
+    elif pipeline is not None and os.path.isfile(local):
+        yield Problem("model.path", _single_file(path, pipeline))
+    elif wrong := _fault(path, writes):
+        # a model of the hub that is not downloaded is asked for on purpose
+        fix = "" if is_hub_id(path) else _shipped_option(writes, pipeline)
+        yield Problem("model.path", f"{path} {wrong}", fix)
 
 
 def require_reward_models(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -102,9 +97,16 @@ def require_reward_models(config: Config, traits: Traits) -> Iterator[Problem]:
                 yield Problem(f"{key}.{option}", str(error))
 
 
-def _shipped(folders: Sequence[Path], pipeline: str | None) -> str:
+def _shipped(writes: bool) -> list[Path]:
+    """The folders of the models that ship, of texts or of pictures."""
+    shipped = Path(__file__).parents[2] / "model" / "zoo" / "weights"
+    index = MODEL_INDEX if writes else PIPELINE_INDEXES[0]
+    return sorted(path.parent for path in shipped.glob(f"*/{index}"))
+
+
+def _shipped_option(writes: bool, pipeline: str | None) -> str:
     """The word for a shipped model that is an option, of the family where that is known."""
-    general = [folder for folder in folders if folder.name in options("model")]
+    general = [folder for folder in _shipped(writes) if folder.name in options("model")]
     fitting = [f.name for f in general if pipeline is None or pipeline_of(f) == pipeline]
     return f"model.path=zoo:{fitting[-1]}" if fitting else ""
 
@@ -123,35 +125,31 @@ def _family_fault(path: str, traits: Traits) -> tuple[str, str] | None:
     """What is wrong with a model of another family, and the command that trains it."""
     wanted, folder = traits["model"].get("pipeline"), folder_of(path)
     of_texts = traits["model"].get("media") == "texts"
-    found = published_pipeline(path) if folder is None else pipeline_of(folder)
-    if (folder is None and found is None) or (wanted is None and not of_texts):
-        return None
-    if found is None and folder is not None:
-        writes = not of_texts and (folder / MODEL_INDEX).is_file() and not language_fault(folder)
+    kind = published_pipeline(path) if folder is None else pipeline_of(folder)
+    option = OPTIONS.get(kind) if kind else None
+    if kind is None and folder is not None and (folder / MODEL_INDEX).is_file():
+        writes = not of_texts and not language_fault(folder)
         kind, option = ("language model", LANGUAGE_OPTION) if writes else (None, None)
-    elif found is not None and found != wanted:
-        kind, option = found, OPTIONS.get(found)
-    else:
+    if kind is None or kind == wanted or (wanted is None and not of_texts):
         return None
-    if kind is None:
-        return None
-    remedy = f"rlfactory model={option} model.path={path}" if option else ""
     reason = f": {NO_FAMILY[kind]}" if kind in NO_FAMILY else f"; known are {', '.join(OPTIONS)}"
-    known = "" if option else reason
-    return f"{path} is a {kind}, not a {wanted or 'language model'}{known}", remedy
+    message = f"{path} is a {kind}, not a {wanted or 'language model'}{'' if option else reason}"
+    return message, f"rlfactory model={option} model.path={path}" if option else ""
 
 
-def _model_fault(path: str, indexes: Sequence[str], shipped: list[str]) -> str | None:
-    folder = Path(path).expanduser()
+def _fault(path: str, writes: bool) -> str | None:
+    """What is wrong with the place of a model of texts or of pictures."""
+    folder, indexes = Path(path).expanduser(), (MODEL_INDEX,) if writes else PIPELINE_INDEXES
     if path.startswith("zoo:"):
         name = path.removeprefix("zoo:")
-        if name in PACKAGED and MODEL_INDEX in indexes:
+        if writes and name in PACKAGED:
             try:
                 packaged_folder(name)
             except ValueError as error:
                 return str(error)
             return None
-        return None if name in shipped else f"does not ship; these do: {', '.join(shipped)}"
+        known = [*(PACKAGED if writes else ()), *(folder.name for folder in _shipped(writes))]
+        return None if name in known else f"does not ship; these do: {', '.join(known)}"
     if os.path.isdir(folder):
         is_model = any(os.path.isfile(folder / index) for index in indexes)
         return None if is_model else without_index(folder, indexes[0])
@@ -182,22 +180,18 @@ def require_divisible_sizes(config: Config, traits: Traits) -> Iterator[Problem]
     if found is None:
         return
     unit, largest = found
-    sizes = {
-        "model.size": config["model"].get("size"),
-        "evaluation.size": config["evaluation"]["size"],
-    }
-    for key, size in sizes.items():
+    for key in ("model.size", "evaluation.size"):
+        size = value_at(config, key)
         edges = size if isinstance(size, list) else [size]
         if not all(isinstance(edge, int) for edge in edges):
             continue
-        if len(edges) > 2 or not edges:
+        if len(edges) not in (1, 2):
             message = f"has {len(edges)} edges; allowed are one number or [HEIGHT, WIDTH]"
             yield Problem(key, message, f"{key}=512")
         elif any(edge % unit or edge > (largest or edge) for edge in edges):
             near = [nearest_sizes(edge, unit, largest) for edge in edges]
             most = f" up to {largest}" if largest else ""
-            fitting = ",".join(str(sizes[0]) for sizes in near)
-            fitting, shown = f"[{fitting}]", f"[{fitting}]"
+            fitting = shown = f"[{','.join(str(sizes[0]) for sizes in near)}]"
             if isinstance(size, int):
                 fitting, shown = str(near[0][0]), " and ".join(map(str, sorted(near[0])))
             message = f"is {size}; this model takes multiples of {unit}{most}, nearest {shown}"
@@ -206,41 +200,38 @@ def require_divisible_sizes(config: Config, traits: Traits) -> Iterator[Problem]
 
 def require_possible_frames(config: Config, traits: Traits) -> Iterator[Problem]:
     """A video has one frame and whole groups of further ones, as its autoencoder makes them."""
-    frames = config["model"].get("frames")
-    if not isinstance(frames, int):
-        return
-    group = latent_group(_part(config, traits, "vae"))
-    if (frames - 1) % group:
-        near = (frames - 1) // group * group + 1
-        message = f"is {frames}; this model makes 1, {group + 1}, {2 * group + 1}, ... frames"
-        yield Problem(
-            "model.frames", f"{message}, nearest {near} and {near + group}", f"model.frames={near}"
+    frames, group = config["model"].get("frames"), latent_group(_part(config, traits, "vae"))
+    if isinstance(frames, int) and (left := (frames - 1) % group):
+        near = frames - left
+        message = (
+            f"is {frames}; this model makes 1, {group + 1}, {2 * group + 1}, ... frames, nearest"
+            f" {near} and {near + group}"
         )
+        yield Problem("model.frames", message, f"model.frames={near}")
 
 
 def require_own_transformers(config: Config, traits: Traits) -> Iterator[Problem]:
     """A pipeline has the second transformer, for low noise, exactly if its adapter needs one."""
     model, own = config["model"], traits["model"]
-    path, trained = model.get("path"), model.get("trained", "both")
+    path, family = model.get("path"), BY_TARGET.get(str(model.get("_target_")))
     if (folder := folder_of(path)) is None or own.get("process") != "flow":
         return
-    index, family = index_of(folder), BY_TARGET.get(str(model.get("_target_")))
+    index, message = index_of(folder), ""
+    option: str | None = None
     has = (index.get(SECOND) or [None])[0] is not None
     if has and not own.get("second_part"):
         message = f"{path} has a transformer for high and one for low noise"
         option = family_of(family.pipeline, [SECOND]).option if family else None
-        fix = f"rlfactory model={option} model.path={path}" if option else ""
-        yield Problem("model.path", message, fix)
     elif not has and index.get("boundary_ratio") is not None:
         message = f"{path} has a boundary_ratio and no {SECOND}: it holds one of two networks"
-        yield Problem("model.path", message)
     elif not has and family and family.part:
-        option = BY_PIPELINE[family.pipeline].option
         message = f"{path} has one network, and no {SECOND} for low noise"
-        yield Problem("model.path", message, f"rlfactory model={option} model.path={path}")
-    elif not has and trained != "both":
-        message = f"is {trained}, and {path} has one network"
-        yield Problem("model.trained", message, "model.trained=both")
+        option = BY_PIPELINE[family.pipeline].option
+    elif not has:
+        yield from only(config, {"model.trained": "both"}, f"{path} has one network")
+    if message:
+        fix = f"rlfactory model={option} model.path={path}" if option else ""
+        yield Problem("model.path", message, fix)
 
 
 def require_plain_weights(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -275,17 +266,13 @@ def require_matching_embedded_guidance(config: Config, traits: Traits) -> Iterat
         yield Problem(key, f"is {given:g}, but this network takes none", f"{key}=null")
 
 
-def require_cache_folder(config: Config, traits: Traits) -> Iterator[Problem]:
-    """`prompt_cache` is a folder or null."""
-    given = config["prompt_cache"]
-    path = Path(given).expanduser() if given is not None else Path()
-    file = next((p for p in (path, *path.parents) if os.path.isfile(p)), None)
-    if file is not None:
+def require_folders(config: Config, traits: Traits) -> Iterator[Problem]:
+    """`prompt_cache` is a folder or null; `run_dir` not the text of a shell variable that is not
+    set.
+    """
+    cache = Path(config["prompt_cache"] or "").expanduser()
+    for file in [place for place in (cache, *cache.parents) if os.path.isfile(place)]:
         yield Problem("prompt_cache", f"{file} is a file; allowed is a folder, or null")
-
-
-def require_run_folder(config: Config, traits: Traits) -> Iterator[Problem]:
-    """`run_dir` is not the empty text, as of a shell variable that is not set."""
     if config["run_dir"] == "":
         message = "is empty; allowed is a folder, or null for a new one below outputs/"
         yield Problem("run_dir", message, "run_dir=null")
@@ -303,52 +290,50 @@ def require_compatible_run(config: Config, traits: Traits) -> Iterator[Problem]:
     """`begin_from` names a run folder with a checkpoint of the same model class, or LoRA adapters
     of the network; the model is fine-tuned as they were.
     """
-    given, model = config.get("begin_from"), config["model"]
-    merges = config.get("begin_as") == "merged"
-    if given is None:
-        if merges:
-            message = "is merged, and begin_from names no adapters"
-            yield Problem("begin_as", message, "begin_as=continued")
-        return
-    run = Path(given).expanduser()
-    former = model_of(run)
-    if former is None and (file := find_adapters(run)) is not None:
-        fault = _adapter_fault(file, model, traits["model"].get("pipeline"))
-    elif former is None and any(
-        (run / name).is_file() for name in (MODEL_INDEX, *PIPELINE_INDEXES)
-    ):
-        fault = f"is a whole model, and no run or adapters; type model.path={given} in its place"
-    elif former is None:
-        fault = "is no run folder, which has a config.yaml, and holds no LoRA adapters"
-    elif not (steps := sorted((run / "checkpoints").glob("step_*"))):
-        command = f"rlfactory resume {shlex.quote(given)}"
-        yield Problem("begin_from", f"{given} holds no checkpoint yet", command)
-        return
-    elif former.get("finetune") == "lora" and (merges or begun_as(run) == "merged"):
-        which = "is to be merged" if merges else "has others merged below its own"
-        message = f"{given} {which}; its adapters, all in one file, lie in its checkpoints"
-        yield Problem("begin_from", message, f"begin_from={steps[-1]}")
-        return
+    given, model, merges = config.get("begin_from"), config["model"], False
+    if given is not None:
+        merges = config.get("begin_as") == "merged"
+        if fault := _beginning_fault(given, model, traits.get("model", {}).get("pipeline"), merges):
+            yield fault
+            return
+    is_kept = given is None or model_of(Path(given).expanduser()) is not None
+    if is_kept:
+        reason = "begin_from names no adapters" if given is None else f"{given} has all weights"
+        yield from only(config, {"begin_as": "continued"}, reason)
     elif merges:
-        message = f"is merged, and {given} trained all weights, which this run begins with as such"
-        yield Problem("begin_as", message, "begin_as=continued")
-        return
-    else:
-        fault = incompatible_model(former, model)
-    if fault:
-        yield Problem("begin_from", f"{given} {fault}")
-        return
-    if merges:
-        if config["reference_from"] == "base":
-            message = "is base, and merged adapters are part of the network that adapters are on"
-            yield Problem("reference_from", message, "reference_from=start")
+        reason = "merged adapters are part of the network that adapters are on"
+        yield from only(config, {"reference_from": "start"}, reason)
+    if given is None or merges:
         return
     for key, value in begun_keys(given, model.get("path")).items():
         own = model.get(key, value)
         are_lists = isinstance(own, list) and isinstance(value, list)
         if (sorted(own) != sorted(value)) if are_lists else (own != value):
-            message = f"is {typed_value(own)}, and begin_from={given} needs {typed_value(value)}"
-            yield Problem(f"model.{key}", message, f"model.{key}={typed_value(value)}")
+            reason = f"begin_from={given} needs another"
+            yield from only(config, {f"model.{key}": value}, reason)
+
+
+def _beginning_fault(
+    given: str, model: Mapping[str, Any], pipeline: str | None, merges: bool
+) -> Problem | None:
+    """Why a model can't begin from a folder or file; None if it can."""
+    run, fix = Path(given).expanduser(), ""
+    former, steps = model_of(run), sorted((run / "checkpoints").glob("step_*"))
+    if former is None and (file := find_adapters(run)) is not None:
+        fault = _adapter_fault(file, model, pipeline)
+    elif former is None and any((run / n).is_file() for n in (MODEL_INDEX, *PIPELINE_INDEXES)):
+        fault = f"is a whole model, and no run or adapters; type model.path={given} in its place"
+    elif former is None:
+        fault = "is no run folder, which has a config.yaml, and holds no LoRA adapters"
+    elif not steps:
+        fault, fix = "holds no checkpoint yet", f"rlfactory resume {shlex.quote(given)}"
+    elif former.get("finetune") == "lora" and (merges or begun_as(run) == "merged"):
+        which = "is to be merged" if merges else "has others merged below its own"
+        fault = f"{which}; its adapters, all in one file, lie in its checkpoints"
+        fix = f"begin_from={steps[-1]}"
+    else:
+        fault = None if merges else incompatible_model(former, model)
+    return Problem("begin_from", f"{given} {fault}", fix) if fault else None
 
 
 def _adapter_fault(file: Path, model: Mapping[str, Any], pipeline: str | None) -> str | None:

@@ -1,14 +1,12 @@
-"""Rules on networks: the modules that LoRA adapts, rewards' files, precision, attention, guidance,
-and several processes.
-"""
+"""Rules on networks: the modules that LoRA adapts, precision, attention, guidance, and engines."""
 
 from collections import Counter
 from collections.abc import Iterator
 
-from rlfactory.config.checks.base import Config, Traits
+from rlfactory.config.checks.base import Config, Traits, only
 from rlfactory.config.named_models import matrices, tied_modules
 from rlfactory.config.problems import Problem, closest
-from rlfactory.config.schema.signature import read_signature, trait
+from rlfactory.config.schema.signature import read_signature
 from rlfactory.model.pipelines.adapter_files import (
     ALL_LINEAR,
     ending,
@@ -24,33 +22,32 @@ def require_known_lora_targets(config: Config, traits: Traits) -> Iterator[Probl
     """Every `model.lora_targets` is the name of a module of the network, or the end of one; none
     shares its weight with another.
     """
-    model = config["model"]
+    model, key = config["model"], "model.lora_targets"
     targets, path = with_all_linear(model.get("lora_targets")), model.get("path")
     if not targets or targets == ALL_LINEAR or model.get("finetune") != "lora":
         return
-    modules = [*matrices(path)]
+    modules, is_list = [*matrices(path)], isinstance(targets, list)
     tied = tied_modules(path, modules)
-    for target in [targets] if isinstance(targets, str) else targets:
-        one = target if isinstance(targets, str) else [target]
-        shared = [name for name in tied if is_target(name, one)]
-        if shared:
+    # a text is a regular expression, a name in a list is the end of another
+    wanted: dict[str, str | list[str]] = (
+        {t: [t] for t in targets} if isinstance(targets, list) else {targets: targets}
+    )
+    for target, one in wanted.items():
+        known = [t for t in wanted if is_list and any(_matches([t], name) for name in modules)]
+        if shared := [name for name in tied if is_target(name, one)]:
             other = next(name for name in tied if name != shared[0])
-            left = ",".join(name for name in targets if name != target) if one == [target] else ""
-            fix = f"model.lora_targets={f'[{left}]' if left else ALL_LINEAR}"
-            yield Problem("model.lora_targets", shared_weight(shared[0], other), fix)
+            left = ",".join(t for t in wanted if is_list and t != target)
+            fix = f"{key}={f'[{left}]' if left else ALL_LINEAR}"
+            yield Problem(key, shared_weight(shared[0], other), fix)
             return
-        if not modules or any(_matches(one, name) for name in modules):
-            continue
-        kinds = Counter(map(ending, modules))
-        usual = [name for name, _ in kinds.most_common(SHOWN)]
-        guess = closest(target, kinds)
-        listed = targets if isinstance(targets, list) else []
-        known = [name for name in listed if any(_matches([name], other) for other in modules)]
-        better = [*known, *([guess] if guess and guess not in known else [])]
-        message = f"the network has no module {target}; among its modules are {', '.join(usual)}"
-        fix = f"model.lora_targets=[{','.join(better)}]" if better else "model.lora_targets=null"
-        yield Problem("model.lora_targets", message, fix)
-        return
+        if modules and not any(_matches(one, name) for name in modules):
+            kinds = Counter(map(ending, modules))
+            usual = ", ".join(name for name, _ in kinds.most_common(SHOWN))
+            guess = closest(target, kinds)
+            better = ",".join(dict.fromkeys([*known, *([guess] if guess else [])]))
+            message = f"the network has no module {target}; among its modules are {usual}"
+            yield Problem(key, message, f"{key}={f'[{better}]' if better else 'null'}")
+            return
 
 
 def _matches(target: str | list[str], name: str) -> bool:
@@ -59,77 +56,48 @@ def _matches(target: str | list[str], name: str) -> bool:
     return longer or is_target(name, target) or is_target(f"transformer.{name}", target)
 
 
+def require_equal_precision(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Recorded log-probabilities of sampling steps are compared in the precision of sampling; a
+    network with half-precision weights computes in that precision only.
+
+    A language model that is trained in full has float32 weights whatever is set.
+    """
+    weights, rollout, learning = (
+        config["precision"][key] for key in ("weights", "rollout", "learning")
+    )
+    replays = traits["algo"].get("requires") == "transitions"
+    if replays and rollout != learning and config["algo"].get("old_log_probs") == "sampled":
+        reason = f"that is in {rollout}, learning in {learning}: no first ratio would be 1"
+        yield from only(config, {"algo.old_log_probs": "recomputed"}, reason)
+    is_pipeline = traits["model"].get("media") != "texts"
+    is_frozen = is_pipeline or config["model"].get("finetune") == "lora"
+    if is_frozen and {rollout, learning} != {weights}:
+        others = " and ".join(sorted({rollout, learning} - {weights}))
+        reason = f"the network also computes in {others}"
+        yield from only(config, {"precision.weights": "float32"}, reason)
+
+
 DETERMINISTIC_ATTENTION = ("native", "_native_efficient", "_native_flash", "_native_math")
 _BACKENDS = "diffusers.models.attention_dispatch.AttentionBackendName"
 
 
-def require_shardable(config: Config, traits: Traits) -> Iterator[Problem]:
-    """FSDP2 shards a network, but no critic of its own; and what it has trained parameters of are
-    DTensors, which bitsandbytes' optimizers do not know.
-    """
-    if config["hardware"].get("strategy") != "fsdp2":
-        return
-    if config["model"].get("value_path") is not None:
-        message = "fsdp2 does not shard a critic of its own; allowed is a value head"
-        yield Problem("hardware.strategy", message, "model.value_path=null")
-    optimizer = str(config["optimizer"].get("_target_"))
-    if config["model"].get("finetune") != "lora" and optimizer.startswith("bitsandbytes."):
-        message = "fsdp2 with full fine-tuning shards moments in float32; 8-bit ones are for LoRA"
-        yield Problem("optimizer", message, "optimizer=adamw")
-    if trait(config["optimizer"], "whole_matrices", False):
-        message = "fsdp2 shards matrices, which this optimizer needs as a whole"
-        yield Problem("optimizer", message, "optimizer=adamw")
-
-
-def require_equal_replay_precision(config: Config, traits: Traits) -> Iterator[Problem]:
-    """Recorded log-probabilities of sampling steps are compared in the precision of sampling."""
-    rollout, learning = config["precision"]["rollout"], config["precision"]["learning"]
-    replays = traits["algo"].get("requires") == "transitions"
-    if replays and rollout != learning and config["algo"].get("old_log_probs") == "sampled":
-        message = (
-            f"is sampled, in {rollout}, and learning computes in {learning}: the ratio of a"
-            " replayed step would not start at 1"
-        )
-        yield Problem("algo.old_log_probs", message, "algo.old_log_probs=recomputed")
-
-
-def require_sufficient_weight_precision(config: Config, traits: Traits) -> Iterator[Problem]:
-    """A network with half-precision weights computes in that precision only.
-
-    A language model that is trained in full has float32 weights whatever is set.
-    """
-    weights, *computed = (config["precision"][key] for key in ("weights", "rollout", "learning"))
-    others = sorted({*computed} - {weights})
-    is_pipeline = traits["model"].get("media") != "texts"
-    is_frozen = is_pipeline or config["model"].get("finetune") == "lora"
-    if is_frozen and weights != "float32" and others:
-        message = f"is {weights}, but the network also computes in {' and '.join(others)}"
-        yield Problem("precision.weights", message, "precision.weights=float32")
-
-
 def require_known_attention(config: Config, traits: Traits) -> Iterator[Problem]:
-    """`memory.attention` is a backend of diffusers, for a network that has a choice."""
-    backend = config["memory"]["attention"]
+    """`memory.attention` is a backend of diffusers, for a network that has a choice; one of torch's
+    own, which have deterministic kernels, in deterministic mode.
+    """
+    backend, key = config["memory"]["attention"], "memory.attention"
     if backend is None or traits["model"].get("media") == "texts":
         return
-    known = sorted(
-        name for name in read_signature(_BACKENDS).class_constants.values() if isinstance(name, str)
-    )
     if not traits["model"].get("attention_backends", True):
-        message = "is set, but this network has torch's attention, which chooses by itself"
-        yield Problem("memory.attention", message, "memory.attention=null")
-    elif backend.lower() not in known:
-        message = f"is {backend}; diffusers knows {', '.join(known)}"
-        yield Problem("memory.attention", message, "memory.attention=native")
-
-
-def require_deterministic_attention(config: Config, traits: Traits) -> Iterator[Problem]:
-    """In deterministic mode attention is torch's own, which has deterministic kernels."""
-    backend = str(config["memory"]["attention"] or "native").lower()
-    if config["hardware"].get("deterministic") is not True or backend in DETERMINISTIC_ATTENTION:
+        reason = "this network has torch's attention, which chooses by itself"
+        yield from only(config, {key: None}, reason)
         return
-    message = f"is {backend}, whose backward pass differs from run to run (hardware.deterministic)"
-    yield Problem("memory.attention", message, "memory.attention=native")
+    values = read_signature(_BACKENDS).class_constants.values()
+    known, among = sorted(name for name in values if isinstance(name, str)), "diffusers knows"
+    if config["hardware"].get("deterministic") is True:
+        known, among = [*DETERMINISTIC_ATTENTION], "the same in each run (hardware.deterministic)"
+    if backend.lower() not in known:
+        yield Problem(key, f"is {backend}; {among} {', '.join(known)}", f"{key}=native")
 
 
 def require_guidance_above_one(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -138,8 +106,7 @@ def require_guidance_above_one(config: Config, traits: Traits) -> Iterator[Probl
     if guidance is None or guidance > 1:
         return
     if 0 < guidance < 1:
-        message = f"is {guidance:g}; allowed is 1 (no guidance) or more"
-        yield Problem("model.guidance", message, "model.guidance=1")
+        yield from only(config, {"model.guidance": 1}, "below 1 it turns away from the prompt")
     elif negative:
         message = f"is {guidance:g}, no guidance, so model.negative_prompt={negative} is not read"
         yield Problem("model.guidance", message, "model.guidance=4.5")

@@ -3,12 +3,17 @@ algorithms that follow the gradient of a reward (`requires = "states"`).
 """
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import yaml
 
-from rlfactory.config.checks.base import Config, Traits, is_algorithm_mismatched, penalties
+from rlfactory.config.checks.base import (
+    Config,
+    Traits,
+    is_algorithm_mismatched,
+    only,
+    penalties,
+)
 from rlfactory.config.options import options
 from rlfactory.config.problems import Problem
 from rlfactory.config.schema.signature import trait
@@ -26,40 +31,34 @@ def require_matching_algorithm(config: Config, traits: Traits) -> Iterator[Probl
     yield Problem("algo", f"this algorithm can't train a model that makes {made}", fix)
 
 
-def require_groups_of_two(config: Config, traits: Traits) -> Iterator[Problem]:
-    """An advantage relative to a group of one is always zero."""
-    if config["group_size"] == 1 and _by_group(config, traits):
-        message = "is 1, but advantages compare the samples of a group; allowed are 2 or more"
-        yield Problem("group_size", message, "group_size=2")
+def require_group(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A group has the samples of a row of the data, or enough for those that compare them."""
+    algo, is_paired = traits["algo"], traits["algo"].get("learns_from_pairs")
+    if algo.get("samples_from") == "data":
+        reason = "a row of the data is one sample, or two, chosen and rejected"
+        yield from only(config, {"group_size": 2 if is_paired else 1}, reason)
+        yield from only(config, {"resample": 0}, "only samples of the policy are drawn again")
+        return
+    if config["group_size"] > 1:
+        return
+    rewards = [own for key, own in traits.items() if f"{key}.".startswith("reward.")]
+    compares = {
+        "these advantages compare": _by_group(config, traits),
+        "this reward compares": any(own.get("compares_group") for own in rewards),
+        "this algorithm compares": is_paired and not is_algorithm_mismatched(traits),
+        "resample compares": config.get("resample"),
+    }
+    if who := next((who for who, does in compares.items() if does), None):
+        message = f"is 1, but {who} the samples of a group; allowed are 2 or more"
+        yield Problem("group_size", message, "group_size=4")
 
 
-def require_whole_pairs(config: Config, traits: Traits) -> Iterator[Problem]:
+def require_whole_groups(config: Config, traits: Traits) -> Iterator[Problem]:
     """The two samples of a pair, or all of a group, are in one update."""
-    pairs, groups = (traits["algo"].get(f"learns_from_{of}") for of in ("pairs", "groups"))
-    if not (pairs or groups) or is_algorithm_mismatched(traits):
-        return
-    if pairs and config["group_size"] == 1 and traits["algo"].get("samples_from") != "data":
-        message = "is 1, but the best and the worst sample of a group are compared"
-        yield Problem("group_size", f"{message}; allowed are 2 or more", "group_size=4")
-    if config["shares"] != "groups":
-        parted = "the two samples of a pair" if pairs else "the samples of a group"
-        message = f"is {config['shares']}, which parts {parted}; allowed is groups"
-        yield Problem("shares", message, "shares=groups")
-
-
-def require_resampled_groups(config: Config, traits: Traits) -> Iterator[Problem]:
-    """A group of one sample never differs within; samples of the data have no scores."""
-    if not config.get("resample"):
-        return
-    if config["group_size"] == 1:
-        message = (
-            f"is {config['resample']}, and a group of one sample (group_size=1) never differs"
-            " within; allowed are groups of 2 or more"
-        )
-        yield Problem("resample", message, "resample=0")
-    elif traits["algo"].get("samples_from") == "data":
-        message = "draws further samples of the policy, and this algorithm learns from the data"
-        yield Problem("resample", message, "resample=0")
+    learns = [traits["algo"].get(f"learns_from_{of}") for of in ("pairs", "groups")]
+    if any(learns) and not is_algorithm_mismatched(traits):
+        reason = "this algorithm learns from a pair or a group as a whole"
+        yield from only(config, {"shares": "groups"}, reason)
 
 
 def _by_group(config: Config, traits: Traits) -> bool:
@@ -87,14 +86,9 @@ def require_warmup_before_end(config: Config, traits: Traits) -> Iterator[Proble
 
 def require_single_update(config: Config, traits: Traits) -> Iterator[Problem]:
     """On-policy algorithms (REINFORCE) make one update per iteration."""
-    updates, epochs = config["updates_per_iteration"], config["epochs"]
-    if traits["algo"].get("on_policy") and updates * epochs > 1:
-        for key, count in (("updates_per_iteration", updates), ("epochs", epochs)):
-            if count > 1:
-                message = f"is {count}; allowed is 1, since a second update is not on-policy"
-                if traits["algo"].get("requires") == "transitions":
-                    message += " (algo=ddpo takes several)"
-                yield Problem(key, message, f"{key}=1")
+    if traits["algo"].get("on_policy"):
+        reason = "a second update is not on-policy"
+        yield from only(config, {"updates_per_iteration": 1, "epochs": 1}, reason)
 
 
 def require_equal_updates(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -115,7 +109,10 @@ def require_equal_updates(config: Config, traits: Traits) -> Iterator[Problem]:
 
 
 def require_valid_optimizer(config: Config, traits: Traits) -> Iterator[Problem]:
-    """Learning rate, betas and the other numbers of the optimizer are in range."""
+    """Learning rate, betas and the other numbers of the optimizer are in range.
+
+    Optimizers of other libraries say so as they are made, after the network has been loaded.
+    """
     optimizer = config["optimizer"]
     rate, betas = optimizer.get("lr"), optimizer.get("betas")
     if isinstance(rate, int | float) and not 0 < rate < math.inf:
@@ -137,37 +134,28 @@ _RESERVED_NAMES = ("approx", "coefficient", "sequence")
 
 
 def require_matching_divergence(config: Config, traits: Traits) -> Iterator[Problem]:
-    """Divergences of steps need an algorithm on sampling steps, those of tokens one on tokens."""
-    algo = traits["algo"].get("requires")
-    for key, _, term_traits in penalties(config, traits):
-        needs = term_traits.get("requires")
-        if needs != "nothing" and (needs == "tokens") != (algo == "tokens"):
-            remedy = "regularizer=kl_token" if algo == "tokens" else "regularizer=kl_v"
-            message = "this divergence is of another kind of model"
-            yield Problem(key, message, remedy if key == "regularizer" else "")
-        elif needs == "transitions" and algo != "transitions":
-            message = "this divergence compares sampling steps, and this algorithm keeps none"
-            yield Problem(key, message, "regularizer=kl_v" if key == "regularizer" else "")
-
-
-def require_matching_process(config: Config, traits: Traits) -> Iterator[Problem]:
-    """A divergence that is derived for one noise process needs a model of that process."""
-    model_process = traits["model"].get("process")
-    for key, _, term_traits in penalties(config, traits):
-        process = term_traits.get("process")
-        if process and model_process not in (None, "tokens", process):
-            message = f"this divergence is for a {process} process, the model's is {model_process}"
-            yield Problem(key, message, "regularizer=kl_v" if key == "regularizer" else "")
-
-
-def require_surrogate(config: Config, traits: Traits) -> Iterator[Problem]:
-    """`compare=surrogate` needs an algorithm with a surrogate of the likelihood."""
-    for key, node, _ in penalties(config, traits):
-        if node.get("compare") == "surrogate" and not traits["algo"].get(
-            "has_surrogate_likelihood"
-        ):
-            message = "is surrogate, and this algorithm has none; allowed is prediction"
-            yield Problem(f"{key}.compare", message, f"{key}.compare=prediction")
+    """Divergences are of what the algorithm has (tokens, sampling steps, none of the data's rows),
+    and of the model's noise process; `compare=surrogate` needs a surrogate of the likelihood.
+    """
+    algo, process = traits["algo"], traits["model"].get("process")
+    for key, _, own in penalties(config, traits):
+        needs, requires = own.get("requires"), algo.get("requires")
+        is_odd = needs != "nothing" and (needs == "tokens") != (requires == "tokens")
+        fix = "regularizer=kl_token" if requires == "tokens" else "regularizer=kl_v"
+        fault = ""
+        if needs != "nothing" and algo.get("samples_from") == "data" and not is_odd:
+            fault, fix = "is of the policy's own samples, and these are data", "regularizer=none"
+        elif is_odd:
+            fault = "this divergence is of another kind of model"
+        elif needs == "transitions" and requires != "transitions":
+            fault = "this divergence compares sampling steps, and this algorithm keeps none"
+        elif own.get("process") and process not in (None, "tokens", own["process"]):
+            fault = f"this divergence is for a {own['process']} process, the model's is {process}"
+        if fault:
+            yield Problem(key, fault, fix if key == "regularizer" else "")
+        if not algo.get("has_surrogate_likelihood"):
+            compared = {f"{key}.compare": "prediction"}
+            yield from only(config, compared, "this algorithm has no surrogate of the likelihood")
 
 
 def require_valid_terms(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -185,12 +173,6 @@ def require_valid_terms(config: Config, traits: Traits) -> Iterator[Problem]:
             yield Problem(key, f"kl/{name} is another metric already; the term needs another name")
 
 
-def _follows(traits: Traits) -> bool:
-    """Whether the algorithm follows a reward's gradient, and is for the model's medium."""
-    is_own = traits["algo"].get("requires") == "states"
-    return is_own and not is_algorithm_mismatched(traits)
-
-
 def _with_gradient() -> Iterator[str]:
     """The names of the rewards that have one."""
     for name, path in options("reward").items():
@@ -199,46 +181,30 @@ def _with_gradient() -> Iterator[str]:
 
 
 def require_reward_gradient(config: Config, traits: Traits) -> Iterator[Problem]:
-    """The reward, or each part of a sum that counts, has a gradient; nothing else changes it."""
-    if not _follows(traits):
+    """The reward, or each part of a sum that counts, has a gradient, which runs through single
+    steps and a reward that stays where it is; nothing else changes it.
+    """
+    if traits["algo"].get("requires") != "states" or is_algorithm_mismatched(traits):
         return
     if traits["model"].get("media") == "videos":
         message = "follows the gradient of a reward of one image, and the model makes videos"
         yield Problem("algo", message, "algo=nft")
         return
-    node = config["reward"]
-    if traits["reward"].get("made_of") != "parts":
-        parts: Mapping[str, Mapping[str, Any]] = {"reward": traits["reward"]}
-    else:
-        weights = node["weights"] or {}
-        names = [name for name in node["of"] if weights.get(name, 1) != 0]
-        parts = {f"reward.parts.{n}": traits.get(f"reward.parts.{n}", {}) for n in names}
-        if node["aggregate"] != "sum":
-            message = f"is {node['aggregate']}, and the gradient is that of a sum; allowed is sum"
-            yield Problem("reward.aggregate", message, "reward.aggregate=sum")
-        if node["normalise"] != "none":
-            message = f"is {node['normalise']}, which has no gradient; allowed is none"
-            yield Problem("reward.normalise", message, "reward.normalise=none")
-    for key, own in parts.items():
-        if not own.get("differentiable"):
+    keys, reason = ["reward"], "this algorithm follows the gradient of each reward"
+    if traits["reward"].get("made_of") == "parts":
+        weights = config["reward"]["weights"] or {}
+        keys = [f"reward.parts.{n}" for n in config["reward"]["of"] if weights.get(n, 1) != 0]
+        plain = {"reward.aggregate": "sum", "reward.normalise": "none"}
+        yield from only(config, plain, reason)
+    for key in keys:
+        if not traits.get(key, {}).get("differentiable"):
             have = ", ".join(_with_gradient())
             message = f"has no gradient, which this algorithm follows; those of {have} do"
             yield Problem(key, message, "reward=jpeg_standin" if key == "reward" else "")
-
-
-def require_gradient_path(config: Config, traits: Traits) -> Iterator[Problem]:
-    """The gradient runs through single steps and a reward that stays where it is."""
-    if not _follows(traits):
-        return
     if traits["dynamics"].get("is_multistep"):
         message = "the last steps are taken again with a gradient, and these need all before them"
         yield Problem("dynamics", message, "dynamics=ode")
-    if config["scoring"]["offload"]:
-        message = "is true, and the gradient runs through the reward; allowed is false"
-        yield Problem("scoring.offload", message, "scoring.offload=false")
+    yield from only(config, {"scoring.offload": False, "resample": 0}, reason)
     if config["scoring"]["background"] == "process":
         message = "is process, and a gradient does not leave a process; allowed are thread and none"
         yield Problem("scoring.background", message, "scoring.background=thread")
-    if config["resample"]:
-        message = f"is {config['resample']}, and samples are not compared; allowed is 0"
-        yield Problem("resample", message, "resample=0")

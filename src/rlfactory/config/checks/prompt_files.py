@@ -61,19 +61,15 @@ def require_splits(config: Config, traits: Traits) -> Iterator[Problem]:
     of_eval = "path" if node.get("eval_path") is None else "eval_path"
     for key, name in (("split", "path"), ("eval_split", of_eval)):
         split, path = node.get(key), _path(node[name])
-        if not isinstance(split, str) or not os.path.exists(path):
+        names = splits_of(path) if isinstance(split, str) and os.path.exists(path) else None
+        if names is None or split in names:
             continue
-        names = splits_of(path)
-        if names is not None and split not in names:
-            has_none = names == ("train",)
-            has = "no splits" if has_none else f"the splits {', '.join(names)}"
-            what = f"{node[name]} has {has}"
-            near = None if has_none else closest(split, names, 0)
-            good = near or (names[0] if key == "split" else "null")
-            remedy = "; rows to evaluate on are named by prompts.eval_path=FILE"
-            yield Problem(
-                f"prompts.{key}", f"is {split}, and {what}{remedy}", f"prompts.{key}={good}"
-            )
+        is_plain = names == ("train",)
+        has = "no splits" if is_plain else f"the splits {', '.join(names)}"
+        near = None if is_plain else closest(str(split), names, 0)
+        good = near or (names[0] if key == "split" else "null")
+        message = f"is {split}, and {node[name]} has {has}; prompts.eval_path=FILE names further"
+        yield Problem(f"prompts.{key}", f"{message} rows", f"prompts.{key}={good}")
 
 
 def _is_data_set(node: Mapping[str, Any]) -> bool:
@@ -88,12 +84,10 @@ def _missing_file(key: str, value: str, is_data_set: bool) -> Problem | None:
         return Problem(key, f"{value} {fault}") if fault else None
     if os.path.isfile(path):
         return None
-    if is_hub_id(value) and not os.path.exists(path):
-        is_preset = kind_of(path) not in DATA_KINDS or value in DOWNLOADS
-        if is_data_set and is_preset:
-            return None
-        if is_preset:
-            return Problem(key, f"there is no file {value}", "prompts=datasets")
+    is_preset = kind_of(path) not in DATA_KINDS or value in DOWNLOADS
+    if is_preset and is_hub_id(value) and not os.path.exists(path):
+        message = f"there is no file {value}"
+        return None if is_data_set else Problem(key, message, "prompts=datasets")
     if os.path.isdir(path):
         return Problem(key, f"{value} is a folder, and not a file", "prompts=datasets")
     near = nearest_file(path)
@@ -182,30 +176,22 @@ def require_matching_pictures(config: Config, traits: Traits) -> Iterator[Proble
     """Prompts have pictures exactly if the model edits them; where it reads them, a column of
     pictures has some.
     """
-    takes, having = bool(traits["model"].get("pictures")), _have_pictures(config, traits)
-    column = config["prompts"].get("image_column")
-    if traits["model"].get("reads_pictures"):
+    model, having = traits["model"], _have_pictures(config, traits)
+    node, column = config["prompts"], config["prompts"].get("image_column")
+    if model.get("reads_pictures"):
         if having is False and column is not None:
-            yield _no_pictures(config, traits, column)
-        return
-    if having is None or takes == having:
-        return
-    if takes:
+            names = [name for name in columns_of(config, traits) or () if name != column]
+            guess = closest(column, names, 0.5) or next((n for n in names if "image" in n), "null")
+            message = f"is {column}, under which no prompt has a picture; null is for texts alone"
+            yield Problem("prompts.image_column", message, f"prompts.image_column={guess}")
+    elif having is False and model.get("pictures"):
         message = "have no pictures, and this model edits pictures; give each prompt one"
-        is_set = "column" in config["prompts"] and column is None
-        fix = "prompts.image_column=image" if is_set else EDITS
-        yield Problem("prompts", message, fix)
-        return
-    other = READING if traits["model"].get("media") == "texts" else EDITING
-    fix = other if column is None else "prompts.image_column=null"
-    yield Problem("prompts", f"have pictures, and this model takes none; {other} does", fix)
-
-
-def _no_pictures(config: Config, traits: Traits, column: str) -> Problem:
-    names = [name for name in columns_of(config, traits) or () if name != column]
-    guess = closest(column, names, 0.5) or next((n for n in names if "image" in n), "null")
-    message = f"is {column}, under which no prompt has a picture; null is for texts alone"
-    return Problem("prompts.image_column", message, f"prompts.image_column={guess}")
+        is_off = "column" in node and column is None
+        yield Problem("prompts", message, "prompts.image_column=image" if is_off else EDITS)
+    elif having and not model.get("pictures"):
+        other = READING if model.get("media") == "texts" else EDITING
+        fix = other if column is None else "prompts.image_column=null"
+        yield Problem("prompts", f"have pictures, and this model takes none; {other} does", fix)
 
 
 def _have_pictures(config: Config, traits: Traits) -> bool | None:
@@ -231,41 +217,32 @@ def require_readable_pictures(config: Config, traits: Traits) -> Iterator[Proble
         value = config["prompts"].get(name)
         if not isinstance(value, str):
             continue
-        path = Path(value).expanduser()
         for number, row in enumerate(prompt_head(config["prompts"], name).rows, start=1):
             if reads and row.get(column) is None:  # a text alone
                 continue
-            if problem := _row_problem(row, column, path, size):
-                message, fix = problem
-                yield Problem(f"prompts.{name}", f"{value}, prompt {number}: {message}", fix)
+            if found := picture_fault(row, column, _path(value).parent, size):
+                message = f"{value}, prompt {number}: {found[0]}"
+                yield Problem(f"prompts.{name}", message, found[1])
                 return
 
 
-def _row_problem(
-    row: Mapping[str, Any], column: str, path: Path, size: tuple[int, int] | None
+def picture_fault(
+    row: Mapping[str, Any], column: str, folder: Path, size: tuple[int, int] | None
 ) -> tuple[str, str] | None:
-    """What is wrong with the picture of a row, and what to type, if anything."""
-    if row.get(column) is None:
-        guess = closest(column, [*row]) if len(row) > 1 else None
-        fix = f"prompts.image_column={guess}" if guess else ""
-        return f"has no picture under {column}, and this model edits pictures", fix
-    return unfitting_picture(row[column], path.parent, size)
-
-
-def unfitting_picture(
-    picture: object, folder: Path, size: tuple[int, int] | None
-) -> tuple[str, str] | None:
-    """What is wrong with a picture, and what to type, if anything; None where it fits.
+    """What is wrong with the picture of a row, and what to type, if anything; None where it fits.
 
     Args:
-        picture: in any form that `prompts.ops.pictured.pictured` takes.
+        row: has a picture in any form that `prompts.ops.pictured.pictured` takes.
+        column: where.
         folder: what its path is relative to.
         size: height and width of what the model makes; None: any.
     """
     # Pillow takes a while to import
     from rlfactory.prompts.ops.pictured import unfitting
 
-    if (found := unfitting(picture, folder, size)) is None:
+    if row.get(column) is None:
+        return f"has no picture under {column}", ""
+    if (found := unfitting(row[column], folder, size)) is None:
         return None
     problem, fitting = found
     return problem, f"model.size=[{fitting[0]},{fitting[1]}]" if fitting else ""

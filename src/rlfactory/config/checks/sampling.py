@@ -2,19 +2,18 @@
 models that sample in few steps.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from rlfactory.config.checks.base import (
     Config,
     Traits,
     is_algorithm_mismatched,
+    only,
     penalties,
     stochastic_steps,
 )
 from rlfactory.config.problems import Problem, untaken_key
-from rlfactory.config.words import typed_value
-from rlfactory.model.pipelines.scheduler_config import distilled_steps, spacing_of
+from rlfactory.model.pipelines.scheduler_config import distilled_steps
 
 
 def require_matching_dynamics(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -28,12 +27,12 @@ def require_matching_dynamics(config: Config, traits: Traits) -> Iterator[Proble
         yield Problem("dynamics", message, "dynamics=token")
     elif own_process and model_process and own_process != model_process:
         message = f"these are for a {own_process} process, the model's is {model_process}"
-        yield Problem("dynamics", message, f"dynamics={_fitting_dynamics(model_process, traits)}")
+        yield Problem("dynamics", message, f"dynamics={_fitting(model_process, traits)}")
     elif model_process == "tokens" and "length" not in config["dynamics"]:
         yield untaken_key("dynamics.length", config["dynamics"]["_target_"])
 
 
-def _fitting_dynamics(process: str, traits: Traits) -> str:
+def _fitting(process: str, traits: Traits) -> str:
     """An option of `dynamics` that fits the model's process and the algorithm."""
     if process == "tokens":
         return "token"
@@ -51,51 +50,19 @@ def require_matching_schedule(config: Config, traits: Traits) -> Iterator[Proble
         yield Problem("schedule", message, remedy)
 
 
-def require_steps_within_timesteps(config: Config, traits: Traits) -> Iterator[Problem]:
-    """A model that predicts noise knows 1000 timesteps, and no two steps are at the same one."""
-    schedule = config["schedule"]
-    if spacing_of(schedule) is None:
-        return
-    taken, evaluated = schedule["steps"], config["evaluation"]["steps"]
-    for key, steps in (("schedule.steps", taken), ("evaluation.steps", evaluated)):
-        if steps is not None and not _fits(steps, schedule):
-            most = next(n for n in range(min(steps, _TIMESTEPS), 0, -1) if _fits(n, schedule))
-            message = f"{steps} steps do not fit this schedule's timesteps, at most {most} do"
-            yield Problem(key, message, f"{key}={most}")
-
-
-_TIMESTEPS = 1000
-
-
-def _fits(steps: int, schedule: Mapping[str, Any]) -> bool:
-    """Whether timesteps are apart, below 1000 and, of `trailing`, above 0, the end."""
-    if spacing_of(schedule) == "trailing":
-        return round(_TIMESTEPS / steps) > 1
-    largest = (steps - 1) * (_TIMESTEPS // steps) + schedule["steps_offset"]
-    return steps <= _TIMESTEPS and largest < _TIMESTEPS
-
-
 def require_step_likelihood(config: Config, traits: Traits) -> Iterator[Problem]:
-    """Policy gradients on sampling steps need dynamics with a log-likelihood."""
-    if traits["algo"].get("requires") == "transitions" and not traits["dynamics"].get(
-        "has_log_prob"
-    ):
-        message = "this algorithm needs the likelihood of each step, and these dynamics have none"
-        process = traits["model"].get("process", "flow")
-        yield Problem("dynamics", message, f"dynamics={_fitting_dynamics(process, traits)}")
-
-
-def require_derived_dynamics(config: Config, traits: Traits) -> Iterator[Problem]:
-    """An algorithm whose ratio is derived for one step form needs dynamics of that form.
-
-    Dynamics without a likelihood are reported by `require_step_likelihood`.
+    """Policy gradients on sampling steps need dynamics with a log-likelihood, and of the step form
+    for which their ratio is derived.
     """
-    required, dynamics = traits["algo"].get("required_dynamics"), traits["dynamics"]
-    if not required or not dynamics.get("has_log_prob"):
-        return
-    if dynamics.get("step_form") != required:
+    algo, dynamics, process = traits["algo"], traits["dynamics"], traits["model"].get("process")
+    required = algo.get("required_dynamics")
+    if not dynamics.get("has_log_prob"):
+        if algo.get("requires") == "transitions":
+            message = "this algorithm needs each step's likelihood, and these dynamics have none"
+            yield Problem("dynamics", message, f"dynamics={_fitting(process or 'flow', traits)}")
+    elif required and dynamics.get("step_form") != required:
         message = f"this algorithm's ratio is derived for the steps of {required} alone"
-        if traits["model"].get("process") == "vp":
+        if process == "vp":
             yield Problem("algo", f"{message}, and the model's process is vp", "algo=ddpo")
         else:
             yield Problem("dynamics", message, f"dynamics={required}")
@@ -152,14 +119,9 @@ def _may_include_last(config: Config, traits: Traits) -> bool:
 def require_branches_fill_groups(config: Config, traits: Traits) -> Iterator[Problem]:
     """Branches need stochastic steps to differ, and their number divides a group."""
     branches, size, at = config["branches"], config["group_size"], config["branch_at"]
-    if (branches, at) == (1, "window"):
-        return
     if traits["algo"].get("requires") != "transitions":
-        message = "is {}, but without stochastic steps samples of one start are the same"
-        if branches != 1:
-            yield Problem("branches", message.format(branches), "branches=1")
-        if at != "window":
-            yield Problem("branch_at", message.format(at), "branch_at=window")
+        reason = "without stochastic steps samples of one start are the same"
+        yield from only(config, {"branches": 1, "branch_at": "window"}, reason)
         return
     slots = len(stochastic_steps(config)) if at == "step" else 1
     if size % (branches * slots):
@@ -174,44 +136,21 @@ def require_branches_fill_groups(config: Config, traits: Traits) -> Iterator[Pro
 
 
 def require_tree_algorithm(config: Config, traits: Traits) -> Iterator[Problem]:
-    """Trees are for the algorithm that trains each edge once, and it needs them."""
-    trains_tree, at = bool(traits["algo"].get("trains_tree")), config["branch_at"]
-    if at == "tree" and not trains_tree:
-        message = "is tree, and this algorithm would train the steps that samples share repeatedly"
-        yield Problem("branch_at", message, "branch_at=window")
-    elif at != "tree" and trains_tree:
-        yield Problem("branch_at", f"is {at}, but this algorithm needs a tree", "branch_at=tree")
-
-
-def require_whole_tree(config: Config, traits: Traits) -> Iterator[Problem]:
-    """All splits are sampling steps, and lead to the leaves asked for."""
-    if config["branch_at"] != "tree" or not traits["algo"].get("trains_tree"):
-        return
-    splits, steps = config["tree"]["splits"], int(config["schedule"]["steps"])
-    inside = sorted({split for split in splits if split < steps})
-    if inside != sorted(splits):
-        message = f"is {splits}; allowed are different steps from 0 to {steps - 1}"
-        yield Problem("tree.splits", message, f"tree.splits={typed_value(inside)}")
-        return
-    branches = config["branches"]
-    allowed = [number ** len(splits) for number in range(1, branches + 1)]
-    if branches not in allowed:
-        allowed = [number ** len(splits) for number in (2, 3, 4)] if splits else [1]
-        leaves = ", ".join(map(str, allowed))
-        message = f"is {branches}, but {len(splits)} splits make {leaves} leaves"
-        yield Problem("branches", message, f"branches={allowed[0]}")
-
-
-def require_depth_comparison(config: Config, traits: Traits) -> Iterator[Problem]:
-    """Advantages compare the edges of a depth with each other, and keep all of them."""
+    """Trees are for the algorithm that trains each edge once, and it needs them; its advantages
+    compare the edges of a depth with each other, and keep all of them.
+    """
     if not traits["algo"].get("trains_tree"):
+        if config["branch_at"] == "tree":
+            message = "is tree, and this algorithm would train steps that samples share repeatedly"
+            yield Problem("branch_at", message, "branch_at=window")
         return
+    yield from only(config, {"branch_at": "tree"}, "this algorithm needs a tree")
     if not traits["advantage"].get("grouped"):
         message = "this one compares with other iterations, but edges are compared by depth"
         yield Problem("advantage", message, "advantage=group")
-    elif config["advantage"].get("zero_variance", "keep") != "keep":
-        message = "leaves out whole samples, but edges have advantages of their own"
-        yield Problem("advantage.zero_variance", message, "advantage.zero_variance=keep")
+    else:
+        reason = "edges have advantages of their own, not whole samples"
+        yield from only(config, {"advantage.zero_variance": "keep"}, reason)
 
 
 def steps_of(config: Config, traits: Traits) -> int | None:
@@ -244,9 +183,8 @@ def few_step_notes(config: Config, traits: Traits) -> Iterator[str]:
     if steps is None or traits["algo"].get("requires") != "transitions":
         return
     yield (
-        f"the model was distilled to {steps} steps: sound are the algorithms on its own sampling"
-        " steps (grpo, grpo_guard, flow_dppo, branch_grpo, ddpo, ddpo_sf), since their ratio is"
-        " that of the steps themselves; nft, awm and vgrpo are not"
+        f"the model was distilled to {steps} steps: sound are algorithms on its own sampling steps,"
+        " as this one, since their ratio is that of the steps themselves (docs/few_steps.md)"
     )
     taken, evaluated = config["schedule"]["steps"], config["evaluation"]["steps"]
     for key, value in (("schedule.steps", taken), ("evaluation.steps", evaluated or taken)):

@@ -2,11 +2,12 @@
 effect, or hardly the one that was meant.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from rlfactory.config.checks.base import Config, Traits, penalties
-from rlfactory.config.checks.chats import stop_notes, template_notes
+from rlfactory.config.checks.chats import template_notes
 from rlfactory.config.checks.prompt_files import known_rows
 from rlfactory.config.checks.sampling import few_step_notes
 from rlfactory.config.memory.estimate import traits_of
@@ -35,7 +36,9 @@ def cautions(config: Config, traits: Traits) -> Iterator[str]:
         yield "with top_k or top_p a sampled KL can turn negative and pay the policy for it"
     if truncated and traits["algo"].get("samples_from") != "data":
         yield "with top_k or top_p likelihoods are of all tokens, not only of those that are kept"
-    yield from stop_notes(config)
+    for text in dynamics.get("stop") or []:
+        if re.search(r"\\[nrt\\]", text):
+            yield rf"dynamics.stop: in {text} \n is a line break, \t a tab, and \\ a backslash"
     yield from _other_timesteps(config, traits)
     yield from few_step_notes(config, traits)
     yield from _repeated_prompts(config, traits)

@@ -1,22 +1,24 @@
 """Which library a configuration file is for, and its translation by `libraries/*.yaml`.
 
-A library's file has `defaults` (of options that a file leaves out, dotted), `words` (typed in any
-case), `rows` (applied in order), then the table of names for what is left, and `last` rows;
-`nothing` says why keys have no counterpart, by the end of their names. A file may take its rows and
-reasons from that of another library (`like`). importer.py says what a row may have.
+A library's file has `known_by` (keys, of which a file has all; several such lists), `program` (in a
+command), `defaults` (of options that a file leaves out, dotted), `words` (typed in any case),
+`rows` (applied in order), then the table of names for what is left, and `last` rows; `nothing` says
+why keys have no counterpart, by the end of their names. `include` stands for the rows or reasons of
+another file. importer.py says what a row may have.
 """
 
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import filter as matching
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from rlfactory.config.peers import computed, computed_texts
+from rlfactory.config.peers import computed
 from rlfactory.config.peers.importer import Translation
 from rlfactory.config.peers.shell_command import Options, PlainSafeLoader, of_shell
 from rlfactory.config.problems import PlanError, Problem
@@ -46,22 +48,21 @@ def translate_file(source: str, processes: int = 1) -> Translation:
         PlanError: the file can't be read, or is none that is known.
     """
     path, _, function = source.partition(":")
+    allowed = f"allowed are files of {kinds()}"
     if path.endswith(".py"):
         raise PlanError([Problem(source, _is_python(path, function or "NAME"))])
     file = Path(source).expanduser()
     if not file.is_file():
-        message = f"there is no file {source}; allowed are files of {kinds()}"
-        raise PlanError([Problem(source, message)])
+        raise PlanError([Problem(source, f"there is no file {source}; {allowed}")])
     try:
         made = _translated(file, processes)
+    except PlanError:
+        raise
     except (OSError, ValueError, yaml.YAMLError) as error:
-        if isinstance(error, PlanError):
-            raise
-        message = f"can't be read: {' '.join(str(error).split())}; allowed are files of {kinds()}"
+        message = f"can't be read: {' '.join(str(error).split())}; {allowed}"
         raise PlanError([Problem(str(file), message)]) from error
     if made is None:
-        message = f"has the keys of no known library; allowed are files of {kinds()}"
-        raise PlanError([Problem(source, message)])
+        raise PlanError([Problem(source, f"has the keys of no known library; {allowed}")])
     return made
 
 
@@ -84,23 +85,41 @@ def _translated(file: Path, processes: int) -> Translation | None:
     if not is_shell:
         content = json.loads(text) if file.suffix == ".json" else yaml.load(text, PlainSafeLoader)
         if isinstance(content, dict):
-            return _of_keys(content, processes)
+            return of_keys(content, processes)
     return _of_command(of_shell(text), processes)
 
 
-def _of_keys(content: Content, processes: int) -> Translation | None:
-    """A YAML or JSON file's translation, by its keys."""
-    if "trainer_type" in (content.get("train") or {}) and "model" in content:
-        return translate("Flow-Factory", content, int(content.get("num_processes") or 1))
-    if "actor_rollout_ref" in content:
-        return translate("verl", content, processes)
-    if "rlhf_type" in content or {"tuner_type", "train_type"} & {*content}:
-        return of_swift(content, processes)
-    if "rollout_batch_size" in content:
-        return translate("OpenRLHF", content, processes)
-    if {"sample", "train"} <= {*content}:
-        return of_config_dict(content, processes)
-    return of_trl(content, processes) if trainer_of(content) else None
+def library_of(content: Content, program: str = "") -> str | None:
+    """The library that options are of, by the program that they are given to, or by their keys: the
+    one that asks for most of them.
+    """
+    keys, data = [key for key, _ in leaves(content)], libraries()
+    if named := next((n for n, own in data.items() if own.get("program", "\0") in program), None):
+        return named
+    known = {
+        name: len(wanted)
+        for name, own in data.items()
+        for wanted in map(str.split, own.get("known_by", ()))
+        if all(matching(keys, key) for key in wanted)
+    }
+    return max(known, key=lambda name: known[name], default=None)
+
+
+def of_keys(content: Content, processes: int, program: str = "") -> Translation | None:
+    """The translation of options, by the program that they are given to and by their keys."""
+    library, trainer = library_of(content, program), trainer_of(content)
+    if library is None or library == "TRL":
+        found = re.search(r"\btrl (\w+)", program)
+        trainer = _chosen("trl", found[1]) if found else trainer
+        trainer = "rloo" if trainer == "grpo_token" and content.get("rloo") else trainer
+        library = "TRL" if trainer else None
+    elif library == "ms-swift":
+        trainer = _chosen("rlhf_type", str(content.get("rlhf_type", "sft")))
+    else:
+        trainer = None
+    if library == "Flow-Factory":
+        processes = int(content.get("num_processes") or 1)
+    return None if library is None else translate(library, content, processes, trainer)
 
 
 def of_hydra(text: str) -> Content:
@@ -129,15 +148,6 @@ def _resolved(node: Any, root: Content) -> Any:
     return _resolved(value_at(root, found[1]), root) if found else node
 
 
-def of_config_dict(content: Content, processes: int) -> Translation:
-    """Translate a configuration of flow_grpo, or of a library that has most names from it."""
-    is_nft, is_ddpo = "decay_type" in content, "eta" in content["sample"]
-    library = "DiffusionNFT" if is_nft else "ddpo-pytorch" if is_ddpo else "flow_grpo"
-    made = translate(library, content, processes)
-    made.notes.append(f"for {plural(processes, 'GPU')}; others by --gpus N")
-    return made
-
-
 def _of_command(options: Options, processes: int) -> Translation | None:
     """The translation of a command, by its program."""
     config = str(options.values.get("config", ""))
@@ -149,20 +159,7 @@ def _of_command(options: Options, processes: int) -> Translation | None:
     if config.endswith((".yaml", ".yml", ".json")):
         fix = f"rlfactory import {config}"
         raise PlanError([Problem("--config", f"the command reads {config}; import that file", fix)])
-    processes = max(options.processes(), processes)
-    program, values = options.program, options.values
-    if "openrlhf" in program:
-        return translate("OpenRLHF", values, processes)
-    if "train_grpo" in program and "sampling_steps" in values:
-        return translate("DanceGRPO", values, processes)
-    if "swift" in program:
-        named = {**values} if " rlhf" in program else {"rlhf_type": "sft", **values}
-        return of_swift(named, processes)
-    if found := re.match(r"trl (\w+)", program):
-        return of_trl(values, processes, _chosen("trl", found[1]))
-    if any(key.startswith("actor_rollout_ref.") for key in values):
-        return translate("verl", values, processes)
-    return of_trl(values, processes) if trainer_of(values) else None
+    return of_keys(options.values, max(options.processes, processes), options.program)
 
 
 def _chosen(key: str, kind: str) -> str:
@@ -179,30 +176,9 @@ def trainer_of(content: Content) -> str | None:
     """The option of `algo` for a file of TRL, by its keys; None if it has none of them."""
     trainers = libraries()["TRL"]["trainers"]
     losses = content.get("loss_type")
-    if {*computed_texts.PAIR_LOSSES} & {*([losses] if isinstance(losses, str) else losses or [])}:
+    if {*computed.PAIR_LOSSES} & {*([losses] if isinstance(losses, str) else losses or [])}:
         return "dpo"
     return next((a for a, own in trainers.items() if {*own["marks"]} & content.keys()), None)
-
-
-def of_trl(content: Content, processes: int, trainer: str | None = None) -> Translation:
-    """Translate a configuration of TRL, whose trainer its keys show unless it is known."""
-    algo = trainer or trainer_of(content)
-    if algo == "grpo_token" and content.get("rloo"):
-        algo = "rloo"
-    return translate("TRL", content, processes, algo)
-
-
-def of_swift(content: Content, processes: int) -> Translation:
-    """Translate the arguments of `swift rlhf` or `swift sft`."""
-    kind = _chosen("rlhf_type", str(content.get("rlhf_type", "sft")))
-    tuner = content.get("tuner_type", content.get("train_type", "lora"))
-    rate = {"learning_rate": 1e-4 if tuner == "lora" else 1e-5} if kind != "ppo" else {}
-    given = {**rate, **content, "use_peft": tuner == "lora"}
-    for key in ("rlhf_type", "tuner_type", "train_type"):
-        given.pop(key, None)
-    if str(given.get("torch_dtype")) in ("bfloat16", "float16"):
-        given["bf16" if given.pop("torch_dtype") == "bfloat16" else "fp16"] = True
-    return translate("ms-swift", given, processes, kind)
 
 
 @cache
@@ -211,14 +187,21 @@ def libraries() -> Mapping[str, Mapping[str, Any]]:
     files = sorted((Path(__file__).parent / "libraries").glob("*.yaml"))
     found = {file.stem: yaml.safe_load(file.read_text(encoding="utf-8")) for file in files}
     for data in found.values():
-        if other := found.get(data.get("like")):
-            data["rows"] = [*data.get("first", ()), *other["rows"]]
-            data["nothing"] = other["nothing"]
-        if other := found.get(data.get("like_nothing")):
-            data["nothing"] = {**other["nothing"], **data["nothing"]}
-        if other := found.get(data.get("like_last")):
-            data["last"] = other["last"]
+        data["nothing"] = {
+            **found.get(data.get("nothing", {}).get("include"), {}).get("nothing", {}),
+            **data.get("nothing", {}),
+        }
+        data["rows"], data["last"] = (
+            [*_rows(data.get(name, ()), found)] for name in ("rows", "last")
+        )
     return {data["library"]: data for data in found.values()}
+
+
+def _rows(rows: Iterable[Content], found: Mapping[str, Content]) -> Iterator[Content]:
+    """Rows with those of another file in the place of `include: FILE NAME`."""
+    for row in rows:
+        file, _, name = row.get("include", "").partition(" ")
+        yield from _rows(found[file][name], found) if file else [row]
 
 
 def translate(
@@ -245,11 +228,13 @@ def translate(
     base = libraries()["TRL"]["trainers"].get(trainer, {}).get("defaults", {})
     given = {**base, **data.get("defaults", {}), **own, **given}
     known = {**given, "library": library, "processes": processes}
-    made = Translation(library, given, known, vars(computed) | vars(computed_texts))
+    made = Translation(library, given, known, vars(computed))
     made.type(*data.get("words", "").split(), *([f"algo={trainer}"] if trainer else []))
     for row in data["rows"]:
         made.apply(row)
-    made.translate_rest(data.get("names", [library]), data.get("nothing", {}))
-    for row in data.get("last", ()):
+    made.translate_rest(data.get("names", [library]), data["nothing"])
+    for row in data["last"]:
         made.apply(row)
+    if data.get("by_gpu"):
+        made.notes.append(f"for {plural(processes, 'GPU')}; others by --gpus N")
     return made

@@ -9,9 +9,12 @@ A row may have:
 - ours, choices, by: as in names.yaml; a choice "!REASON" is dropped
 - default: where none of the keys is given
 - other: the reason by which values that are no choice are dropped
+- let: names and formulas in Python of keys and of names before, which later rows know too; a key
+  that is not there is false in `KEY or DEFAULT`
 - type, untype: words, or the key with whose keys words are taken back; `{KEY}` is a value
+- copy: a group of which typed words are typed for another one too
 - note, drop, refuse: what is told of the key; `refuse: true` allows the choices alone
-- call: a function of computed.py or computed_texts.py
+- call: a function of computed.py
 """
 
 import re
@@ -32,6 +35,11 @@ SAME = ("seed", "group_size", "max_grad_norm")
 FOREMOST = ("experiment", "algo", "model", "recipe")
 LONGEST = 80
 """Characters of a value without a counterpart that are shown."""
+FUNCTIONS: dict[str, Any] = {
+    **{"abs": abs, "float": float, "int": int, "isinstance": isinstance, "len": len, "list": list},
+    **{"max": max, "min": min, "round": round, "str": str},
+}
+"""Functions that formulas may use."""
 Row = Mapping[str, Any]
 
 
@@ -43,10 +51,11 @@ class Translation:
         peer: the library that the file is for.
         left: its options that are not yet understood.
         given: all of them, with the library and the number of processes.
-        calls: functions of `computed.py` and `computed_texts.py`, by name.
+        calls: functions of `computed.py`, by name.
         words: what to type, by key.
         notes: what differs though it was translated.
         dropped: keys without a counterpart, with their values and the reason.
+        named: what formulas give, and the value of the row's key.
     """
 
     peer: str
@@ -56,6 +65,7 @@ class Translation:
     words: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     dropped: dict[str, tuple[Any, str]] = field(default_factory=dict)
+    named: dict[str, Any] = field(default_factory=dict)
 
     def set(self, **values: object) -> None:
         """Set our keys."""
@@ -105,20 +115,22 @@ class Translation:
         found = {key: self.take(key) for key in keys}
         if not found and "default" in row:
             found = {names[0]: row["default"]}
-        if "*" in names[0] and "call" not in row:
-            for key, value in found.items():
-                self._say(row, key, value)
-            return
-        if "*" in names[0] and found:
+        if "*" not in names[0]:
+            found = dict([(k, v) for k, v in found.items() if v is not None][:1])
+        elif "call" in row and found:
             key = names[0].rstrip("*")
-            self._say(row, key, found.get(key) or {k[len(key) + 1 :]: v for k, v in found.items()})
-            return
-        given = {key: value for key, value in found.items() if value is not None}
-        if given:
-            self._say(row, *next(iter(given.items())))
+            found = {key: found.get(key) or {k[len(key) + 1 :]: v for k, v in found.items()}}
+        for key, value in found.items():
+            self._say(row, key, value)
 
     def _say(self, row: Row, key: str, value: Any) -> None:
         """What a row says of a value."""
+        self.named["value"] = value
+        for name, formula in row.get("let", {}).items():
+            # of a file that ships; what a user's file holds is a value, and never a formula
+            known: Any = _Names(self)
+            found = eval(str(formula), {"__builtins__": FUNCTIONS}, known)
+            self.named[name] = None if isinstance(found, _Names) else found
         if "call" in row:
             self.calls[row["call"]](value, self)
         choices = {
@@ -136,9 +148,11 @@ class Translation:
             found = candidates(named, typed_value(value), self.sizes())
             self.type(*(self._filled(word) for word in next(iter(found), ())))
         self.type(*map(self._filled, row.get("type", "").split()))
+        for group, other in row.get("copy", {}).items():
+            below = [word for word in self.words.values() if word.startswith(f"{group}.")]
+            self.type(*(f"{other}{word.removeprefix(group)}" for word in below))
         if "note" in row and chosen is None:
-            shown = {**self.given, "value": value}
-            self.notes.append(self._filled(row["note"], shown))
+            self.notes.append(self._filled(row["note"]))
         if "untype" in row:
             self._take_back(row["untype"], row.get("drop"))
         elif "drop" in row and not (chosen and chosen.startswith("!")):
@@ -164,7 +178,9 @@ class Translation:
             del words[key]
 
     def value(self, key: str) -> Any:
-        """What is typed for one of our keys, or given for one of theirs."""
+        """What a formula gives, is typed for one of our keys, or given for one of theirs."""
+        if key in self.named:
+            return self.named[key]
         if key in self.words:
             return self.words[key].partition("=")[2]
         return self.given.get(key)
@@ -182,9 +198,9 @@ class Translation:
             return value is not None and other is not None and float(value) != float(other)
         return str(value) in map(str, wanted if isinstance(wanted, list) else [wanted])
 
-    def _filled(self, text: str, given: Mapping[str, Any] | None = None) -> str:
+    def _filled(self, text: str) -> str:
         def found(match: re.Match[str]) -> str:
-            value = given[match[1]] if given and match[1] in given else self.value(match[1])
+            value = self.value(match[1])
             return value.rstrip("/") if isinstance(value, str) else typed_value(value)
 
         return OTHER.sub(found, text)
@@ -220,6 +236,26 @@ class Translation:
                 reason = row.caveat or NONE
             if value is not None or reason is not None:
                 self.drop(key, value, reason or UNKNOWN)
+
+
+class _Names:
+    """The names that formulas know: `train.beta` is the value of this key, or false."""
+
+    def __init__(self, made: Translation, prefix: str = "") -> None:
+        self._made, self._prefix = made, prefix
+
+    def __getitem__(self, name: str) -> Any:
+        if name in FUNCTIONS:
+            raise KeyError(name)
+        key = f"{self._prefix}{name}"
+        value = self._made.sizes().get(key, self._made.value(key))
+        return _Names(self._made, f"{key}.") if value is None else value
+
+    def __getattr__(self, name: str) -> Any:
+        return self[name]
+
+    def __bool__(self) -> bool:
+        return False
 
 
 def _folded(words: list[str], width: int = 96) -> str:

@@ -11,9 +11,7 @@ import yaml
 
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::-[^}]*)?\}|(\w+))")
 LAUNCHED = ("nproc[_-]per[_-]node", "num[_-]processes", "nnodes")
-"""Options of launchers whose product is the number of processes."""
-SET = ("NPROC_PER_NODE", "NNODES")
-"""Variables that say the same."""
+"""Options of launchers, and variables, whose product is the number of processes."""
 
 
 @dataclass
@@ -23,17 +21,12 @@ class Options:
     Attributes:
         program: the words before the first option.
         values: the options by name, dotted ones for `KEY=VALUE` words.
-        launched: processes by variables of a launcher.
+        processes: GPUs that the launcher before the script, or a variable, is told.
     """
 
     program: str
     values: dict[str, Any] = field(default_factory=dict)
-    launched: int = 1
-
-    def processes(self) -> int:
-        """GPUs that the launcher before the script is told."""
-        counts = [re.search(rf"--{name}[= ](\d+)", self.program) for name in LAUNCHED]
-        return math.prod([self.launched, *(int(found[1]) for found in counts if found)])
+    processes: int = 1
 
 
 def of_shell(text: str) -> Options:
@@ -52,9 +45,9 @@ def of_shell(text: str) -> Options:
         else:
             variables[found[1]] = found[2]
     made = _options(max(commands, key=len))
-    made.launched = math.prod(
-        int(variables[name]) for name in SET if variables.get(name, "").isdigit()
-    )
+    told = " ".join([*(f"{name}={value}" for name, value in variables.items()), made.program])
+    counts = (re.search(rf"\b{name}[= ](\d+)", told, re.IGNORECASE) for name in LAUNCHED)
+    made.processes = math.prod(int(found[1]) for found in counts if found)
     return made
 
 

@@ -73,12 +73,6 @@ def prompts(value: str, config: Config) -> list[Words]:
     return [words, (*words, "reward=compressibility"), (*words, "reward=length")]
 
 
-def prompt_function(value: str, config: Config) -> list[Words]:
-    """A prompt function of ddpo-pytorch by name."""
-    words = option_words("prompts", value)
-    return [words, (*words, "reward=compressibility")]
-
-
 def dynamics(value: str, config: Config) -> list[Words]:
     """A sampler by name, with an algorithm that learns from its steps."""
     words = option_words("dynamics", value)
@@ -153,7 +147,7 @@ def _per(value: str, of: int) -> str:
 
 
 _NAMED: tuple[Callable[[str, Config], str | list[Words]], ...] = (
-    *(model, reward, prompts, prompt_function, dynamics, guidance, clip_pair, loggers, resume),
+    *(model, reward, prompts, dynamics, guidance, clip_pair, loggers, resume),
     *(share_of_run, share_of_length),
 )
 CONVERSIONS: Mapping[str, Callable[[str, Config], str | list[Words]]] = {
@@ -161,27 +155,16 @@ CONVERSIONS: Mapping[str, Callable[[str, Config], str | list[Words]]] = {
     # PEFT's word for all layers is none of their names
     "listed": lambda v, _: v if v.startswith("[") or v == "all-linear" else f"[{v}]",
     "sole": lambda v, _: v.strip("[]") if v.startswith("[") and "," not in v else v,
-    "lower": lambda v, _: v.lower(),
     "decimal": lambda v, _: f"{float(v)}",
-    "one_more": lambda v, _: f"{float(v) + 1:g}",
-    "one_less": lambda v, _: f"{round(float(v) - 1, 6)}",
-    # Flow-Factory's least weight of a sample in CRD's penalty, over the coefficient
-    "least_weight": lambda v, _: f"{1e-4 / float(v):g}",
     "bound": lambda v, _: f"{max(abs(float(part)) for part in v.strip('[]').split(','))}",
     # one number for a square
     "edges": lambda v, _: (
         v.strip("[]").split(",")[0] if len({*v.strip("[]").split(",")}) == 1 else v
     ),
-    # how many of some frames are scored if each fourth one is
-    "each_fourth": lambda v, _: f"{-(-int(v) // 4)}",
-    "of_all_processes": lambda v, config: f"{int(v) * config['processes']}",
-    # rounded up
-    "for_all_processes": lambda v, config: f"{int(v) + -int(v) % config['processes']}",
     "updates_of_prompts": lambda v, config: _updates(v, config["prompts_per_iteration"]),
     "updates_of_samples": lambda v, config: _updates(
         v, config["prompts_per_iteration"] * config.get("group_size", 1)
     ),
-    "updates_of_group": lambda v, config: f"{max(1, config['group_size'] // int(v))}",
     # by the last part of a folder
     "prompt_set": lambda v, _: our_option("prompts", v.strip("'").rstrip("/").rpartition("/")[2]),
     "in_iterations": lambda v, config: _per(v, config["updates_per_iteration"] * config["epochs"]),

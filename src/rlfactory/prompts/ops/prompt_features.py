@@ -2,7 +2,7 @@
 metadata, what an image must show by object classes, counts, colours and relations.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 COLORS = ("red", "orange", "yellow", "green", "blue", "purple", "pink", "brown", "black", "white")
@@ -81,3 +81,19 @@ def quotation_problem(prompt: str) -> str | None:
     if target is None:
         return f"the prompt {prompt!r} has no text in double quotes"
     return None if target.strip() else f"the prompt {prompt!r} quotes nothing"
+
+
+def _objects_problem(prompt: str, row: Mapping[str, Any]) -> str | None:
+    problem = metadata_problem(row, OBJECTS)
+    return f"for {prompt!r} {problem}" if problem else None
+
+
+FEATURES: Mapping[str, tuple[str, str, Callable[[str, Mapping[str, Any]], str | None]]] = {
+    "quoted_word": (
+        'a word in straight double quotes, as in a sign that says "Open",',
+        "signs",
+        lambda prompt, row: quotation_problem(prompt),
+    ),
+    "coco_objects": ("objects that its detector knows", "geneval", _objects_problem),
+}
+"""What a reward may look for: in words, the prompts that have it, and what a row lacks."""

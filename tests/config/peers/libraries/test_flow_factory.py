@@ -156,7 +156,7 @@ def test_rewards_that_are_none_here_are_listed() -> None:
     content = changed()
     content["rewards"] = [{"name": "a", "reward_model": "rational_rewards_t2i"}]
     made = translate("Flow-Factory", content)
-    assert made.dropped["rewards"][0] == "rational_rewards_t2i"
+    assert made.dropped["rewards.rational_rewards_t2i"][0] == 1.0
     assert "reward=FILE.py:NAME" in made.command()
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from rlfactory.config.diff import differences
 from rlfactory.config.overrides import compose, plan_composed
-from rlfactory.config.peers.files import of_config_dict, translate_file
+from rlfactory.config.peers.files import of_keys, translate_file
 from rlfactory.config.problems import PlanError
 
 SAMPLE = {
@@ -51,7 +51,7 @@ DDPO = {
     [(GENEVAL, 32, "flow_grpo"), (FAST, 32, "flow_grpo_fast"), (DDPO, 8, "ddpo")],
 )
 def test_they_are_their_presets(content: dict[str, Any], gpus: int, preset: str) -> None:
-    translation = of_config_dict(content, gpus)
+    translation = of_keys(content, gpus)
     made = plan_composed(compose(translation.command()))
     wanted = plan_composed(compose([f"experiment=peer/{preset}", "recipe=none"]))
     found = {key: (theirs, ours) for key, theirs, ours in differences(wanted.config, made.config)}
@@ -71,26 +71,26 @@ def test_a_file_is_told_by_its_keys(tmp_path: Path) -> None:
 
 def test_its_other_trainers_are_not_taken_for_grpo() -> None:
     with pytest.raises(PlanError, match=r"train\.algorithm: is dpo; known are grpo"):
-        of_config_dict({**GENEVAL, "train": {**TRAIN, "algorithm": "dpo"}}, 32)
+        of_keys({**GENEVAL, "train": {**TRAIN, "algorithm": "dpo"}}, 32)
 
 
 def test_half_of_one_batch_is_one_update() -> None:
     one = {**SAMPLE, "num_batches_per_epoch": 1}
     accumulated = {**TRAIN, "gradient_accumulation_steps": 0}
-    words = of_config_dict({**GENEVAL, "sample": one, "train": accumulated}, 32).words
+    words = of_keys({**GENEVAL, "sample": one, "train": accumulated}, 32).words
     assert words["updates_per_iteration"] == "updates_per_iteration=1"
 
 
 def test_other_models_are_refused() -> None:
     with pytest.raises(PlanError, match="is of a kind that is not trained here"):
-        of_config_dict({**GENEVAL, "pretrained": {"model": "hf_cache/HunyuanVideo"}}, 32)
+        of_keys({**GENEVAL, "pretrained": {"model": "hf_cache/HunyuanVideo"}}, 32)
 
 
 def test_wan_is_translated_with_its_sampler_and_its_size() -> None:
     content = {key: value for key, value in GENEVAL.items() if key != "resolution"}
     content |= {"pretrained": {"model": "Wan-AI/Wan2.1-T2V-1.3B-Diffusers"}}
     content |= {"height": 240, "width": 416, "frames": 33}
-    words = of_config_dict(content, 32).words
+    words = of_keys(content, 32).words
     assert words["model"] == "model=wan"
     assert words["dynamics"] == "dynamics=linear_sde"
     assert words["schedule"] == "schedule=unipc"

@@ -7,7 +7,8 @@ import pytest
 
 from rlfactory.config.diff import differences
 from rlfactory.config.overrides import compose, plan_composed
-from rlfactory.config.peers.files import of_trl, trainer_of
+from rlfactory.config.peers.files import of_keys, trainer_of, translate
+from rlfactory.config.peers.importer import Translation
 from rlfactory.config.plan import Plan
 
 PAIRS = Path(__file__).parents[3] / "data" / "pairs.jsonl"
@@ -21,6 +22,14 @@ GRPO: dict[str, Any] = {
     "use_vllm": True,
     "reward_funcs": ["my_function"],
 }
+
+
+def of_trl(content: dict[str, Any], processes: int, trainer: str | None = None) -> Translation:
+    if trainer is not None:
+        return translate("TRL", content, processes, trainer)
+    made = of_keys(content, processes)
+    assert made is not None
+    return made
 
 
 def planned(content: dict[str, Any], processes: int = 1) -> Plan:
