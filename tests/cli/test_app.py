@@ -407,10 +407,12 @@ def test_tilde_is_the_home_folder(
 def test_experiments_and_hydras_own_keys(capsys: pytest.CaptureFixture[str]) -> None:
     assert app.dispatch(["list", "experiment"]) == 0
     assert "smoke" in capsys.readouterr().out
-    assert app.dispatch(["check", "experiment=smoke", "hydra.verbose=true"]) == 0
+    assert app.dispatch(["check", "experiment=smoke"]) == 0
     assert "2 groups x 4 = 8" in capsys.readouterr().out
     assert app.dispatch(["check", "experiment=null"]) == 0
     assert "8 groups x 12 = 96" in capsys.readouterr().out
+    with pytest.raises(PlanError, match="is not read"):
+        app.dispatch(["check", "hydra.verbose=true"])
 
 
 def test_a_reader_that_leaves_makes_no_noise(tmp_path: Path) -> None:

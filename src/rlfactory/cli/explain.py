@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from rlfactory.config._hydra import CompositionError, merged_files, parse
+from rlfactory.config._hydra import parse
 from rlfactory.config.composition import ComposedConfig
 from rlfactory.config.key_reference import comments, file_reference, key_reference, settings
-from rlfactory.config.options import folders, options
+from rlfactory.config.options import options
 from rlfactory.config.overrides import SHARED, compose
 from rlfactory.config.peers.unknown_keys import explain_unknown, peer_name
 from rlfactory.config.problems import PlanError, Problem, override_key, unknown_name
@@ -68,7 +68,7 @@ def explain_words(words: Sequence[str]) -> str:
         place = _where(first, values)
         unknown = explain_unknown(first, None, *place, values, searched(overrides))
         raise PlanError([meant or unknown])
-    return "\n".join(_describe(key, composed, overrides) for key in keys)
+    return "\n".join(_describe(key, composed) for key in keys)
 
 
 def _explained(candidates: Sequence[Sequence[str]]) -> str:
@@ -108,11 +108,10 @@ def _in_class(key: str, values: Mapping[str, object]) -> Iterator[Origin]:
                 yield Origin(f"default of {target}", typed_value(parameter.plain_default))
 
 
-def _describe(key: str, composed: ComposedConfig, overrides: Sequence[str]) -> str:
+def _describe(key: str, composed: ComposedConfig) -> str:
     """A key with its value, meaning and origins."""
     value = value_at(composed.values, key)
-    recipe = [w for w in composed.overrides if override_key(w) == "recipe" and w not in overrides]
-    found = [*_in_class(key, composed.values), *origins(key, [*recipe, *overrides])]
+    found = [*_in_class(key, composed.values), *origins(key, composed)]
     reference = key_reference(key, composed.values, composed.choices)
     is_group = isinstance(value, Mapping)
     shown = composed.choices.get(key, "") if is_group else typed_value(value)
@@ -145,29 +144,23 @@ def _where(key: str, values: Mapping[str, object]) -> tuple[str, Mapping[str, ob
     return key, node
 
 
-def origins(key: str, overrides: Sequence[str]) -> list[Origin]:
+def origins(key: str, composed: ComposedConfig) -> list[Origin]:
     """Every file and override that sets a key, in order."""
-    group, _, below = key.partition(".")
-    retargeted = group in COMPONENTS and any(
-        override_key(o) == f"{group}._target_" for o in overrides
-    )
-    in_files = [] if retargeted and below and key not in SHARED else _in_files(key, overrides)
-    typed = [o.input_line or "" for o in parse(overrides) if o.key_or_group == key]
+    typed = [o.input_line or "" for o in parse(composed.overrides) if o.key_or_group == key]
     lines = [Origin(f"command line: {w}", w.partition("=")[2]) for w in typed if "=" in w]
-    return [*in_files, *lines]
+    return [*_in_files(key, composed), *lines]
 
 
-def defined_in(key: str, overrides: Sequence[str]) -> str | None:
+def defined_in(key: str, composed: ComposedConfig) -> str | None:
     """The file and line that a key's value comes from; None if no file sets it."""
-    try:
-        return next((o.place for o in reversed([*_in_files(key, overrides)])), None)
-    except CompositionError:
-        return None
+    return next((origin.place for origin in reversed([*_in_files(key, composed)])), None)
 
 
-def _in_files(key: str, overrides: Sequence[str]) -> Iterator[Origin]:
-    places = folders(searched(overrides))
-    for name in merged_files(overrides):
-        path = next((p for folder in places if (p := folder / f"{name}.yaml").is_file()), None)
-        if path is not None and (given := settings(path).get(key)) is not None:
-            yield Origin(f"{path}:{given.line}", given.value)
+def _in_files(key: str, composed: ComposedConfig) -> Iterator[Origin]:
+    group, found = key.partition(".")[0], composed.composition
+    is_retargeted = f"{group}._target_" in map(override_key, composed.overrides)
+    if found is None or (is_retargeted and group in COMPONENTS and key not in SHARED):
+        return
+    for layer in found.layers:
+        if found.has_effect(layer, group) and (given := settings(layer.path).get(key)):
+            yield Origin(f"{layer.path}:{given.line}", given.value)

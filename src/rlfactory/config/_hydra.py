@@ -1,7 +1,6 @@
 """The adapter to Hydra, the only module that imports it or OmegaConf.
 
-Merges files, changes values, lists the search path, runs launcher plug-ins and Hydra's command
-line.
+Reads overrides, lists the files that they choose, changes values, and runs launcher plug-ins.
 """
 
 import os
@@ -17,11 +16,12 @@ from typing import Any
 
 import hydra
 import yaml
-from hydra import compose, initialize_config_dir
+from hydra import initialize_config_dir
 from hydra._internal import defaults_list
 from hydra._internal.callbacks import Callbacks
-from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
-from hydra._internal.core_plugins import file_config_source, importlib_resources_config_source
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.core_plugins import file_config_source
+from hydra._internal.defaults_list import create_defaults_list
 from hydra._internal.sources_registry import SourcesRegistry
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.default_element import InputDefault
@@ -31,14 +31,13 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override as Override
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
-from hydra.plugins.config_source import ConfigResult, ConfigSource
+from hydra.plugins.config_source import ConfigResult
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 from omegaconf._utils import get_yaml_loader
 from omegaconf.errors import OmegaConfBaseException
 
 from rlfactory.config.paths import packaged_folder
-from rlfactory.config.schema.root import COMPONENTS
 from rlfactory.config.schema.targets import plugins, with_defaults
 
 # 1.4 deprecates the argument that 1.3 wants
@@ -58,77 +57,28 @@ class _InstalledPlugins(SearchPathPlugin):
             search_path.append(provider=name, path=f"pkg://{package}")
 
 
-# named as Hydra's: a process of a launcher registers those again, and compares the names
 class FileConfigSource(file_config_source.FileConfigSource):
-    """Files of options, whose components have the defaults of their signatures beneath."""
+    """Files of options, each parsed once while it stays the same."""
 
     def load_config(self, config_path: str) -> ConfigResult:
-        return _loaded(self, config_path, super().load_config)
+        file = Path(self.path, f"{config_path}.yaml")
+        state = file.stat().st_mtime_ns if file.is_file() else None
+        found: ConfigResult = loads(_pickled(self.provider, self.path, config_path, state))
+        return found
 
 
-class ImportlibResourcesConfigSource(
-    importlib_resources_config_source.ImportlibResourcesConfigSource
-):
-    """The same in packages, as plug-ins have them."""
-
-    def load_config(self, config_path: str) -> ConfigResult:
-        return _loaded(self, config_path, super().load_config)
-
-
-_read = dict[tuple[str, str], tuple[tuple[int, ...], bytes]]()
-"""The files of our own and of Hydra, by source and path: the state, and the content, pickled."""
-
-
-def _loaded(
-    source: ConfigSource, config_path: str, load: Callable[[str], ConfigResult]
-) -> ConfigResult:
-    """A file of options. Those that are packaged are parsed once while they stay the same; a copy
-    is given, as Hydra changes what it merges: unpickling takes a fifth of the time of `deepcopy`.
-    """
-    state, key = _state(source, config_path), (source.path, config_path)
-    if state is None:
-        return _completed(load(config_path), config_path)
-    if key not in _read or _read[key][0] != state:
-        _read[key] = (state, dumps(_completed(load(config_path), config_path), HIGHEST_PROTOCOL))
-    found: ConfigResult = loads(_read[key][1])
-    return found
-
-
-def _state(source: ConfigSource, config_path: str) -> tuple[int, ...] | None:
-    """What changes with a packaged file; None for a user's, and where there is no file."""
-    if source.path == "hydra.conf":
-        return ()
-    if source.path != str(packaged_folder("conf").resolve()):
-        return None
-    try:
-        stat = os.stat(os.path.join(source.path, f"{config_path}.yaml"))
-    except OSError:
-        return None
-    return stat.st_mtime_ns, stat.st_size
-
-
-def _completed(loaded: ConfigResult, config_path: str) -> ConfigResult:
-    group = config_path.partition("/")[0]
-    if group not in COMPONENTS or not isinstance(loaded.config, DictConfig):
-        return loaded
-    content: Any = OmegaConf.to_container(loaded.config, resolve=False)
-    filled = with_defaults(content, group)
-    if filled is content:
-        return loaded
-    if "_target_" in content:
-        loaded.config = OmegaConf.create(filled)
-    else:
-        loaded.config[group] = filled[group]
-    return loaded
+# a copy, as Hydra changes what it reads: unpickling takes a fifth of the time of `deepcopy`
+@lru_cache(maxsize=512)
+def _pickled(provider: str, path: str, config_path: str, state: object) -> bytes:
+    """The content of a file. `state` is part of the cache key, since the file may be edited."""
+    source = file_config_source.FileConfigSource(provider, path)
+    return dumps(source.load_config(config_path), HIGHEST_PROTOCOL)
 
 
 def _register_plugins() -> None:
     Plugins.instance().register(_InstalledPlugins)
     # `register` keeps the first source of a scheme
-    types = SourcesRegistry.instance().types
-    types |= {
-        source.scheme(): source for source in (FileConfigSource, ImportlibResourcesConfigSource)
-    }
+    SourcesRegistry.instance().types[FileConfigSource.scheme()] = FileConfigSource
     OmegaConf.register_new_resolver("oc.env", _typed_variable, replace=True)
 
 
@@ -206,30 +156,59 @@ def parse(overrides: Sequence[str]) -> list[Override]:
     return parsed
 
 
-def merged(chosen: Sequence[str]) -> DictConfig:
-    """The merged files of the `chosen` options, those of plug-ins included."""
+@dataclass(frozen=True)
+class ListedFile:
+    """A file to merge.
+
+    Attributes:
+        name: its place below a folder of options, without `.yaml`.
+        package: the key below which its values lie; empty for the root.
+        parent: the name of the file whose defaults list it.
+    """
+
+    name: str
+    package: str
+    parent: str
+
+
+def listed(chosen: Sequence[str]) -> tuple[dict[str, str], list[ListedFile]]:
+    """The option chosen of each group, and the files to merge, in order.
+
+    Args:
+        chosen: overrides that choose options.
+    """
     with _initialised():
-        return compose("config", overrides=list(chosen), return_hydra_config=True)
+        loader: Any = GlobalHydra.instance().config_loader()
+        overrides, repo = loader._parse_overrides_and_create_caching_repo("config", [*chosen])
+        found = create_defaults_list(repo, "config", overrides, False, skip_missing=False)
+    for other in found.config_overrides:
+        if other.key_or_group != "hydra.searchpath":
+            raise HydraException(f"there is no group {other.key_or_group}")
+    known = found.overrides.known_choices.items()
+    choices = {group: str(option) for group, option in known if option is not None}
+    files = [
+        ListedFile(file.config_path, file.package or "", file.parent or "")
+        for file in found.defaults
+        if file.config_path
+    ]
+    return choices, files
 
 
-def written(config: DictConfig) -> dict[str, Any]:
-    """The values as written in the files, `${...}` unresolved."""
-    with_hydra: Any = OmegaConf.to_container(config, resolve=False)
-    return {str(key): value for key, value in with_hydra.items() if key != "hydra"}
+def changed(
+    values: Mapping[str, Any], overrides: Sequence[Override], hydra_values: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The values with single ones overridden, `${...}` resolved; what is missing is `???`.
 
-
-def options_of(config: DictConfig) -> dict[str, str]:
-    """The option chosen of each group."""
-    return {
-        str(group): str(option)
-        for group, option in config.hydra.runtime.choices.items()
-        if not str(group).startswith("hydra/") and option is not None
-    }
-
-
-def plain(config: DictConfig) -> dict[str, Any]:
-    """The values, `${...}` resolved; what is missing is `???`."""
-    return {str(key): _resolved(config, key) for key in config if key != "hydra"}
+    Args:
+        values: the values, `${...}` unresolved.
+        overrides: overrides of values.
+        hydra_values: what `${hydra:...}` resolves to.
+    """
+    config = OmegaConf.create(dict(values))
+    OmegaConf.set_struct(config, True)
+    ConfigLoaderImpl._apply_overrides_to_config([*overrides], config)
+    HydraConfig.instance().cfg = OmegaConf.create({"hydra": hydra_values})
+    return {str(key): _resolved(config, key) for key in config}
 
 
 def _resolved(config: DictConfig, key: Any) -> Any:
@@ -239,37 +218,6 @@ def _resolved(config: DictConfig, key: Any) -> Any:
     if not OmegaConf.is_config(value):
         return value
     return OmegaConf.to_container(value, resolve=True, throw_on_missing=False)
-
-
-def set_nodes(config: DictConfig, nodes: Mapping[str, Any]) -> None:
-    """Give groups other values, `${...}` unresolved."""
-    for group, node in nodes.items():
-        OmegaConf.update(config, group, node, merge=False, force_add=True)
-
-
-def apply_overrides(
-    config: DictConfig, chosen: Sequence[Override], changed: Sequence[Override]
-) -> None:
-    """Change single values; `chosen` are the overrides by which the files were merged."""
-    ConfigLoaderImpl._apply_overrides_to_config([*changed], config)
-    _record_overrides(config.hydra, chosen, changed)
-    # `set_config` copies it, for a tenth of a plan's time
-    HydraConfig.instance().cfg = config  # type: ignore[assignment]
-
-
-def _record_overrides(
-    hydra_config: DictConfig, chosen: Sequence[Override], changed: Sequence[Override]
-) -> None:
-    """Set what `${hydra:overrides.task}` and `${hydra:job.override_dirname}` resolve to."""
-    for override in changed:
-        overrides = hydra_config.overrides
-        kind = overrides.hydra if override.is_hydra_override() else overrides.task
-        kind.append(override.input_line)
-    naming = hydra_config.job.config.override_dirname
-    own = [override for override in [*chosen, *changed] if not override.is_hydra_override()]
-    hydra_config.job.override_dirname = get_overrides_dirname(
-        own, naming.exclude_keys, naming.item_sep, naming.kv_sep
-    )
 
 
 def read_yaml(path: Path, group: str = "") -> dict[str, Any]:
@@ -301,15 +249,6 @@ def _search_path(installed: tuple[tuple[str, str], ...]) -> list[str | None]:
     with _initialised():
         loader = GlobalHydra.instance().config_loader()
         return [entry.path for entry in loader.get_search_path().get_path()]
-
-
-def merged_files(overrides: Sequence[str]) -> list[str]:
-    """The files that are merged, in order, as `GROUP/NAME`."""
-    with _initialised():
-        loader = GlobalHydra.instance().config_loader()
-        result = loader.compute_defaults_list("config", list(overrides), hydra.types.RunMode.RUN)
-    paths = [default.config_path for default in result.defaults]
-    return [path for path in paths if path and not path.startswith("hydra/")]
 
 
 @dataclass(frozen=True)
@@ -354,22 +293,8 @@ def run_with_hydra_launcher(
         return [job._return_value for job in plugin.launch(jobs, initial_job_idx=0)]
 
 
-def main(task: Callable[[list[str], Path, int], None], argv: Sequence[str]) -> None:
-    """Run Hydra's command line (multirun, `--cfg`, completion).
-
-    Args:
-        task: called for each job with its overrides, the folder of the multirun, and the number of
-            the job from 0.
-        argv: the words of the command line.
-    """
-    _register_plugins()
-    note_variables(argv)
-
-    def job(config: DictConfig) -> None:
-        hydra_config = HydraConfig.get()
-        sweep = Path(hydra_config.sweep.dir)
-        task(list(hydra_config.overrides.task), sweep, int(hydra_config.job.num))
-
+def install_completion(argv: Sequence[str]) -> None:
+    """Run Hydra's `-sc install=SHELL` or `-sc uninstall=SHELL`, which prints a script."""
     sys.argv = ["rlfactory", *argv]
     folder = str(packaged_folder("conf").resolve())
-    hydra.main(config_path=folder, config_name="config", **_VERSION)(job)()
+    hydra.main(config_path=folder, config_name="config", **_VERSION)(lambda config: None)()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory.config._hydra import CompositionError, read_yaml
-from rlfactory.config.composition import ComposedConfig, Composition
+from rlfactory.config.composition import ComposedConfig, Composition, resolved
 from rlfactory.config.options import options
 from rlfactory.config.problems import PlanError, Problem, closest
 from rlfactory.config.schema.signature import trait
@@ -175,7 +175,8 @@ def _option(group: str, name: str, places: tuple[str, ...]) -> Mapping[str, Any]
         if values is not None:
             return values
         searched = [f"{SEARCHPATH}={typed_value(places)}"] if places else []
-        node = Composition([*searched, f"{group}={name}"]).changed().values[group]
+        found = Composition.of([*searched, f"{group}={name}"], places)
+        node = resolved(found.values, found.choices)[group]
     except CompositionError:
         return {}  # the plan then reports the missing _target_
     return node if isinstance(node, Mapping) else {}

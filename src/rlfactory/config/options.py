@@ -27,6 +27,17 @@ def first_comment(path: Path) -> str:
     return next((text for text in comments if not text.startswith("@package")), "")
 
 
+GLOBAL = "#@package_global_"
+"""The line, without its spaces."""
+
+
+def is_global(path: Path) -> bool:
+    """Whether a file's keys are those of the root, by `# @package _global_` before all else."""
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    text = next((squeezed for line in lines if (squeezed := line.replace(" ", ""))), "")
+    return text.startswith(GLOBAL)
+
+
 def options(group: str, places: Sequence[str] = ()) -> dict[str, Path]:
     """A group's options by name, with their files; of two with one name, the first counts.
 

@@ -8,10 +8,9 @@ from typing import Any
 import yaml
 
 from rlfactory.config._hydra import Override
-from rlfactory.config.companions import GLOBAL, is_global
 from rlfactory.config.composites import COMBINED, is_function
 from rlfactory.config.named_models import is_hub_id
-from rlfactory.config.options import options
+from rlfactory.config.options import GLOBAL, is_global, options
 from rlfactory.config.peers.names import Words, option_words, our_option, tables
 from rlfactory.config.peers.unknown_keys import FEW, explain_unknown, peer_problem
 from rlfactory.config.peers.values import candidates, prompts

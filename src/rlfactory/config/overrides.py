@@ -5,15 +5,13 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from rlfactory.config._hydra import CompositionError, Override, parse
+from rlfactory.config._hydra import CompositionError, Override, note_variables, parse
 from rlfactory.config.checks.warnings import unused_notes
 from rlfactory.config.companions import (
     lacks_reward,
-    layers_of,
     media_forms,
     other_model,
     recipe_of,
-    replaced_nodes,
     with_rates,
     with_tile,
 )
@@ -24,10 +22,10 @@ from rlfactory.config.composites import (
     named_by_sets,
     spelled_out,
 )
-from rlfactory.config.composition import ComposedConfig, Composition
+from rlfactory.config.composition import ComposedConfig, Composition, resolved
 from rlfactory.config.memory.devices import with_process_count
 from rlfactory.config.named_models import begun_keys, with_options
-from rlfactory.config.options import folders, options
+from rlfactory.config.options import options
 from rlfactory.config.origins import departures, nearest_published, origin_notes
 from rlfactory.config.override_problems import (
     check_key,
@@ -75,34 +73,37 @@ def compose(
         left = {*COMPONENTS} - ({"model"} - groups)
         kept = [o for o in kept if o.key_or_group.split(".")[0] not in left]
     typed = [o for o in kept if _chooses(o, places)]
-    composition, chosen = _with_recipe(
-        typed, places, problems, {o.key_or_group for o in kept}, as_named
-    )
-    layers = layers_of(composition.choices, folders(places))
-    replaced = replaced_nodes(composition.choices, layers)
-    composition.replace(replaced)
-    contradicted, notes = other_model(composition.choices, layers, overrides, folders(places))
+    try:
+        found, chosen = _with_companions(typed, places, {o.key_or_group for o in kept}, as_named)
+    except CompositionError as error:
+        unread = [p for o in typed if (p := unreadable_file(o, places)) is not None]
+        raise PlanError([*problems, *(unread or [_explained(error)])]) from error
+    contradicted, notes = other_model(found, overrides, places)
     problems += contradicted
     others = [o for o in kept if o not in typed]
-    composition.replace(_begun(composition.values, others))
-    defaults = composition.values
-    others = [o for o in others if not _deletes_what_is_gone(o, replaced)]
+    defaults = {**found.values, **_begun(found.values, others)}
+    gone = [o for o in others if o.is_delete() and _is_gone(o.key_or_group, found)]
     if notes:
         others = [*parse(["evaluation.size=null"]), *others]  # in pixels of the other model
-    mistakes = key_problems(others, defaults, places)
+    mistakes = key_problems([o for o in others if o not in gone], defaults, places)
     problems += mistakes
-    others = [o for o in others if o.key_or_group not in {p.key for p in mistakes}]
+    wrong = {p.key for p in mistakes}
+    others = [o for o in others if o not in gone and o.key_or_group not in wrong]
+    words = _lines([*chosen, *others])
+    note_variables(words)
     try:
-        composed = composition.changed(others)
+        values = resolved(defaults, found.choices, others)
     except CompositionError as error:
         raise PlanError([*problems, _explained(error)]) from error
-    kept = [*chosen, *others]
     if verify:
         problems = [*problems[:asked], *verified(problems[asked:], overrides, _has_plan)]
-    composed = replace(
-        composed, problems=problems, overrides=_lines(kept), defaults=defaults, notes=notes
-    )
-    return _complete(reset_retargeted(composed, _lines(kept)), places, _lines(kept))
+    composed = ComposedConfig(values, found.choices, problems, words, defaults, notes, found)
+    return _complete(reset_retargeted(composed, words), places)
+
+
+def _is_gone(key: str, found: Composition) -> bool:
+    """Whether a key was left out with the option that has it."""
+    return found.has_left_out(key) and value_at(found.values, key, ...) is ...
 
 
 def _begun(values: Mapping[str, Any], typed: Sequence[Override]) -> dict[str, Any]:
@@ -131,54 +132,34 @@ def _has_plan(words: Sequence[str]) -> bool | None:
     return True
 
 
-def _complete(
-    composed: ComposedConfig, places: Sequence[str], words: Sequence[str] | None = None
-) -> ComposedConfig:
-    """A configuration with what follows from its values and the `words` that were applied: parts of
-    composites, rates, processes. The values of a frozen one, which has no words, are not those of
-    its options' files.
+def _complete(composed: ComposedConfig, places: Sequence[str]) -> ComposedConfig:
+    """A configuration with what follows from its values and the words that were applied: parts of
+    composites, rates, batches, processes.
     """
+    typed = {override_key(word) for word in composed.overrides}
     expanded = expand_parts(composed, places)
-    layers = [] if words is None else layers_of(expanded.choices, folders(places))
-    typed = {override_key(word) for word in words or ()}
-    values, notes = with_rates(expanded.values, expanded.choices, layers, typed)
-    values, unread = with_tile(values, typed)
-    notes = [*expanded.notes, *notes, *unread]
-    return replace(expanded, values=with_process_count(values), notes=notes)
+    found = with_tile(with_rates(expanded, typed), typed)
+    return replace(found, values=with_process_count(found.values))
 
 
-def _deletes_what_is_gone(override: Override, replaced: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether an override deletes a key that was left out with its option."""
-    group, _, name = override.key_or_group.partition(".")
-    return override.is_delete() and group in replaced and name not in replaced[group]
-
-
-def _with_recipe(
-    chosen: Sequence[Override],
-    places: Sequence[str],
-    problems: Sequence[Problem],
-    typed: Collection[str] = (),
-    as_named: bool = False,
+def _with_companions(
+    chosen: Sequence[Override], places: Sequence[str], typed: Collection[str], as_named: bool
 ) -> tuple[Composition, list[Override]]:
-    """The merged options with the recipe that their model and algorithm have, and the choices."""
-    found, chosen = _composed(chosen, places, problems), [*chosen]
-    forms = {} if as_named else media_forms(found.values, found.choices)
-    if forms:
+    """The files of the options that are chosen and of those that follow, and their overrides."""
+    chosen = [*chosen]
+    found = Composition.of(_lines(chosen), places)
+    if not as_named and (forms := media_forms(found)):
         words = [f"{group}={option}" for group, option in forms.items()]
         chosen = [*(o for o in chosen if o.key_or_group not in forms), *parse(words)]
-        found = _composed(chosen, places, problems)
-    layers = layers_of(found.choices, folders(places))
-    if lacks_reward(found.values, found.choices, typed, layers):
-        chosen += parse(["reward=none"])
-        found = _composed(chosen, places, problems)
-    # there is none after `~model`, which the plan reports
-    path = value_at(found.values, "model.path")
+        found = Composition.of(_lines(chosen), places)
+    words = ["reward=none"] if lacks_reward(found, typed) else []
+    if words:
+        found = Composition.of([*_lines(chosen), *words], places)
     is_typed = any(o.key_or_group == "recipe" for o in chosen)
-    recipe = None if is_typed else recipe_of(found.choices, path, folders(places))
-    if recipe is not None:
-        chosen += parse([f"recipe={recipe}"])
-        found = _composed(chosen, places, problems)
-    return found, chosen
+    if not is_typed and (recipe := recipe_of(found, places)) is not None:
+        words.append(f"recipe={recipe}")
+        found = Composition.of([*_lines(chosen), *words], places)
+    return found, [*chosen, *parse(words)]
 
 
 def plan_from_words(*words: str) -> Plan:
@@ -299,16 +280,6 @@ def _chooses(override: Override, places: Sequence[str]) -> bool:
         return True
     # a user's own group, which differs from a new key only by its folder
     return override.is_add() and "." not in key and bool(options(key, places))
-
-
-def _composed(
-    chosen: Sequence[Override], places: Sequence[str], problems: Sequence[Problem]
-) -> Composition:
-    try:
-        return Composition(_lines(chosen))
-    except CompositionError as error:
-        unread = [p for o in chosen if (p := unreadable_file(o, places)) is not None]
-        raise PlanError([*problems, *(unread or [_explained(error)])]) from error
 
 
 def _explained(error: Exception) -> Problem:

@@ -88,9 +88,11 @@ def read(word: str, problems: list[Problem]) -> Override | None:
         message = f"{len(word):,} characters; allowed are {LONGEST:,}, and -cd FOLDER reads files"
         problems.append(Problem(override_key(word)[:LONGEST], message))
         return None
-    if override_key(word) == "hydra.run.dir":  # which would change nothing
-        fix = f"run_dir={word.partition('=')[2]}"
-        problems.append(Problem("hydra.run.dir", "is not read; a run's folder is run_dir", fix))
+    key = override_key(word)
+    if key.startswith(("hydra.", "hydra/")) and key != SEARCHPATH:
+        message = "is not read; a run's folder is run_dir, and rlfactory sweep takes launchers"
+        own = (f"run_dir={word.partition('=')[2]}",) if key == "hydra.run.dir" else ()
+        problems.append(Problem(key, message, instead=own))
         return None
     try:
         return parse([force_add(word)])[0]
