@@ -103,8 +103,9 @@ def lacks_reward(found: Composition, typed: Collection[str]) -> bool:
 def recipe_of(found: Composition, places: Sequence[str]) -> str | None:
     """The recipe of the chosen model, algorithm and reward; None if there is none."""
     known = options("recipe", places)
-    # a published model shares its family's recipes; there is no model after `~model`
-    path = value_at(found.values, "model.path")
+    # a published model shares its family's recipes, and an experiment's those of its own model
+    paths = (value_at(layer.values, "model.path") for layer in reversed(found.layers))
+    path = next((path for path in paths if path is not None), None)
     return next((name for name in _names(found.choices, path) if name in known), None)
 
 

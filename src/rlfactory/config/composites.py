@@ -2,18 +2,17 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-from rlfactory.config._hydra import CompositionError, read_yaml
+from rlfactory.config._hydra import CompositionError
 from rlfactory.config.composition import ComposedConfig, Composition, resolved
 from rlfactory.config.options import options
 from rlfactory.config.problems import PlanError, Problem, closest
 from rlfactory.config.schema.signature import trait
 from rlfactory.config.words import SEARCHPATH, typed_value
+from rlfactory.utils.dotted_keys import value_at
 
 COMPOSITE_KEYS = {
     **{"reward": "reward", "eval_rewards": "reward"},
@@ -62,10 +61,11 @@ def expand_parts(composed: ComposedConfig, places: Sequence[str] = ()) -> Compos
                 parts[name] = {**own, **given}
             else:
                 hint = _own_part(key, group, name, media)
-                place, of = _naming(key, name, values)
+                is_of_set = name not in node["of"]
+                place, of = ("eval_sets.rewards", []) if is_of_set else (f"{key}.of", node["of"])
                 problems.append(_unknown(place, group, name, [*known], of, hint))
-        unnamed = [name for name in node["parts"] if name not in wanted]
-        for name in unnamed:
+        brought = value_at(composed.defaults, f"{key}.parts") or {}
+        for name in (n for n in node["parts"] if n not in wanted and n not in brought):
             message = f"has options, but {key}.of names no {name}"
             fix = f"{key}.of=[{','.join([*node['of'], name])}]"
             problems.append(Problem(f"{key}.parts.{name}", message, fix))
@@ -131,23 +131,9 @@ def _listed(word: str) -> list[str]:
 
 def named_by_sets(values: Mapping[str, Any]) -> list[str]:
     """The rewards that prompt sets name: their options are parts of `eval_rewards` too."""
-    return [name for names in _lists_of_sets(values).values() for name in names if _is_name(name)]
-
-
-def _lists_of_sets(values: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """The list of rewards of each prompt set that has one."""
-    sets = values.get("eval_sets")
-    named = sets.get("rewards") if isinstance(sets, Mapping) else None
-    lists = named.items() if isinstance(named, Mapping) else ()
-    return {name: rewards for name, rewards in lists if isinstance(rewards, list)}
-
-
-def _naming(key: str, name: str, values: Mapping[str, Any]) -> tuple[str, list[Any]]:
-    """The key that names a part, and the names there."""
-    own: list[Any] = values[key]["of"]
-    lists = {} if name in own else _lists_of_sets(values)
-    of_sets = ((f"eval_sets.rewards.{s}", names) for s, names in lists.items() if name in names)
-    return next(of_sets, (f"{key}.of", own))
+    named = value_at(values, "eval_sets.rewards")
+    lists = named.values() if isinstance(named, Mapping) else ()
+    return [name for names in lists if isinstance(names, list) for name in names if _is_name(name)]
 
 
 def _is_composite(node: Mapping[str, Any]) -> bool:
@@ -170,27 +156,13 @@ def option_values(group: str, name: str) -> Mapping[str, Any]:
 @cache
 def _option(group: str, name: str, places: tuple[str, ...]) -> Mapping[str, Any]:
     """The values of an option of a group."""
+    searched = [f"{SEARCHPATH}={typed_value(places)}"] if places else []
     try:
-        values = _read_option(options(group, places)[name], group)
-        if values is not None:
-            return values
-        searched = [f"{SEARCHPATH}={typed_value(places)}"] if places else []
         found = Composition.of([*searched, f"{group}={name}"], places)
         node = resolved(found.values, found.choices)[group]
     except CompositionError:
         return {}  # the plan then reports the missing _target_
     return node if isinstance(node, Mapping) else {}
-
-
-def _read_option(path: Path, group: str) -> dict[str, Any] | None:
-    """A group's values in an option's file; None if they depend on other files."""
-    content = deepcopy(read_yaml(path, group))
-    companions = content.pop("defaults", [])  # of other groups
-    own = all(isinstance(c, dict) and str([*c][0]).startswith("override ") for c in companions)
-    if [*content] != [group] or not own or "${" in path.read_text("utf-8"):
-        return None
-    values = content[group]
-    return {str(key): value for key, value in values.items()} if isinstance(values, dict) else None
 
 
 FEW = 20
@@ -203,7 +175,7 @@ def _unknown(
     guess = closest(name, known, 0.75)  # a name of the user's own is like some other by chance
     listed = "" if len(known) > FEW else f"; known are {', '.join(sorted(known))}"
     message = f"there is no {group} {name}{listed}"
-    if guess is None:
+    if guess is None or not of:
         return Problem(place, f"{message}{own}", f"rlfactory list {group}")
     corrected = ",".join(guess if other == name else other for other in of)
     return Problem(place, f"{message}. Did you mean {guess}?", f"{place}=[{corrected}]")

@@ -15,13 +15,7 @@ from rlfactory.config.companions import (
     with_rates,
     with_tile,
 )
-from rlfactory.config.composites import (
-    COMPOSITE_KEYS,
-    JUDGES,
-    expand_parts,
-    named_by_sets,
-    spelled_out,
-)
+from rlfactory.config.composites import expand_parts, spelled_out
 from rlfactory.config.composition import ComposedConfig, Composition, resolved
 from rlfactory.config.memory.devices import with_process_count
 from rlfactory.config.named_models import begun_keys, with_options
@@ -233,40 +227,24 @@ def override_frozen(frozen: Mapping[str, Any], overrides: Sequence[str]) -> Comp
         key = override.key_or_group
         if key in GROUPS or key == SEARCHPATH:
             continue
-        if key.removesuffix(".of") in COMPOSITE_KEYS:
-            values = _without_parts(values, key.removesuffix(".of"), override.value())
         if (mistake := check_key(override, values, searched(places_typed))) is not None:
             problems.append(mistake)
         else:
             values = with_values(values, {key: override.value()})
-    left = {*named_by_sets(frozen)} - {*named_by_sets(values)}
-    composed = ComposedConfig(_without_judges(values, left), choices, problems, defaults=frozen)
+        if key == "eval_sets.of":
+            values = {**values, "eval_sets": _of_named(values["eval_sets"])}
+    composed = ComposedConfig(values, choices, problems, defaults=frozen)
     return _complete(composed, searched(places_typed))
 
 
-def _without_parts(values: dict[str, Any], key: str, of: object) -> dict[str, Any]:
-    """The values without the options of the parts of `key` that its new names leave out."""
-    node, names = values.get(key), of if isinstance(of, list) else []
-    if not isinstance(node, Mapping) or "parts" not in node:
-        return values
-    if key == JUDGES:
-        names = [*names, *named_by_sets(values)]
-    by_name = ("parts", "rewards", "counts") if key == "eval_sets" else ("parts",)
+def _of_named(sets: Mapping[str, Any]) -> dict[str, Any]:
+    """Prompt sets without the rewards and counts of those that are not named any more."""
+    names = sets["of"] if isinstance(sets["of"], list) else []
     kept = {
-        option: {name: value for name, value in node[option].items() if name in names}
-        for option in by_name
+        option: {name: value for name, value in sets[option].items() if name in names}
+        for option in ("rewards", "counts")
     }
-    return {**values, key: {**node, **kept}}
-
-
-def _without_judges(values: dict[str, Any], left: Collection[str]) -> dict[str, Any]:
-    """The values without the parts of rewards that no prompt set names any more."""
-    node = values.get(JUDGES)
-    if not left or not isinstance(node, Mapping):
-        return values
-    unnamed = [name for name in left if name not in node["of"]]
-    kept = {name: part for name, part in node["parts"].items() if name not in unnamed}
-    return {**values, JUDGES: {**node, "parts": kept}}
+    return {**sets, **kept}
 
 
 def _lines(parsed: Sequence[Override]) -> list[str]:
