@@ -16,7 +16,7 @@ from rlfactory.cli.completion import completions
         ("rlfactory -m algo=nft see", ["seed="]),
         ("rlfactory evaluate RUN seed=1 evaluation.s", ["evaluation.seed=", "evaluation.steps="]),
         ("rlfactory optim", ["optimizer=", "optimizer."]),
-        ("rlfactory algo=grpo,nft optimizer.l", []),
+        ("rlfactory algo=grpo,nft optimizer.l", ["optimizer.lr="]),
     ],
 )
 def test_options_and_keys(line: str, expected: list[str]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlfactory.config import _hydra, composition, paths
+from rlfactory.config import composition, options, paths
 from rlfactory.config.composition import Composition
 from rlfactory.config.overrides import compose
 from rlfactory.config.paths import packaged_folder
@@ -18,7 +18,7 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     made: list[list[str]] = []
     found = composition.listed
     monkeypatch.setattr(
-        composition, "listed", lambda chosen: made.append([*chosen]) or found(chosen)
+        composition, "listed", lambda chosen, *more: made.append([*chosen]) or found(chosen, *more)
     )
     composition._listed.cache_clear()
     made.clear()
@@ -40,26 +40,23 @@ def test_a_file_that_is_edited_is_read_again(
     listed: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(packaged_folder("conf"), tmp_path / "conf")
-    for module in (_hydra, paths):
+    for module in (options, paths):
         monkeypatch.setattr(module, "packaged_folder", lambda name: tmp_path / name)
-    _hydra._search_path.cache_clear()
     assert Composition.of([]).values["seed"] == 0
     file = tmp_path / "conf" / "config.yaml"
     file.write_text(file.read_text().replace("\nseed: 0", "\nseed: 5"))
     os.utime(file, (1, 1))  # even where clocks are coarse
     assert Composition.of([]).values["seed"] == 5
-    _hydra._search_path.cache_clear()
 
 
 def test_others_files_are_always_read(tmp_path: Path) -> None:
     option = tmp_path / "reward" / "own.yaml"
     option.parent.mkdir()
     place = f"file://{tmp_path}"
-    words = [f"hydra.searchpath=['{place}']", "reward=own"]
     for number in (1, 2):
         option.write_text(f"# @package _global_\n# One's own\nreward:\n  k: {number}\n")
         os.utime(option, (number, number))
-        assert Composition.of(words, [place]).values["reward"]["k"] == number
+        assert Composition.of(["reward=own"], [place]).values["reward"]["k"] == number
 
 
 def test_a_list_of_defaults_may_name_a_choice(tmp_path: Path) -> None:
@@ -71,15 +68,14 @@ def test_a_list_of_defaults_may_name_a_choice(tmp_path: Path) -> None:
         file.parent.mkdir(exist_ok=True)
         file.write_text(f"# @package _global_\n# One's own\n{content}")
     place = f"file://{tmp_path}"
-    words = [f"hydra.searchpath=['{place}']", "recipe=mine", "logger=wandb"]
-    assert Composition.of(words, [place]).values["seed"] == 7
+    assert Composition.of(["recipe=mine", "logger=wandb"], [place]).values["seed"] == 7
 
 
 def test_a_file_without_the_line_lies_below_its_group(tmp_path: Path) -> None:
     (tmp_path / "reward").mkdir()
     (tmp_path / "reward" / "mine.yaml").write_text("_target_: a.B\nk: 3\n")
     place = f"file://{tmp_path}"
-    found = Composition.of([f"hydra.searchpath=['{place}']", "reward=mine"], [place])
+    found = Composition.of(["reward=mine"], [place])
     assert found.values["reward"] == {"_target_": "a.B", "k": 3}
 
 

@@ -20,7 +20,6 @@ from rlfactory.config.memory.model_parts import published
 from rlfactory.config.options import options
 from rlfactory.config.problems import Problem, override_key
 from rlfactory.config.schema.signature import trait
-from rlfactory.config.words import SEARCHPATH
 from rlfactory.model.pipelines.families import FAMILIES
 from rlfactory.utils.dotted_keys import value_at
 
@@ -39,8 +38,7 @@ def other_model(
     if written_for in (None, choices.get("model")) or "model" not in choices:
         return [], []  # `~model`, which the plan reports
     chosen, experiment = choices["model"], choices["experiment"]
-    searched = [word for word in typed if override_key(word) == SEARCHPATH]
-    its_own = Composition.of([*searched, f"model={written_for}"], places).values
+    its_own = Composition.of([f"model={written_for}"], places).values
     if value_at(its_own, "model._target_") == value_at(found.values, "model._target_"):
         return [], [
             f"model={chosen} takes the place of {experiment}'s {written_for}: model.* keys"

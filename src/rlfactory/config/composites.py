@@ -11,7 +11,6 @@ from rlfactory.config.composition import ComposedConfig, Composition, resolved
 from rlfactory.config.options import options
 from rlfactory.config.problems import PlanError, Problem, closest
 from rlfactory.config.schema.signature import trait
-from rlfactory.config.words import SEARCHPATH, typed_value
 from rlfactory.utils.dotted_keys import value_at
 
 COMPOSITE_KEYS = {
@@ -156,9 +155,8 @@ def option_values(group: str, name: str) -> Mapping[str, Any]:
 @cache
 def _option(group: str, name: str, places: tuple[str, ...]) -> Mapping[str, Any]:
     """The values of an option of a group."""
-    searched = [f"{SEARCHPATH}={typed_value(places)}"] if places else []
     try:
-        found = Composition.of([*searched, f"{group}={name}"], places)
+        found = Composition.of([f"{group}={name}"], places)
         node = resolved(found.values, found.choices)[group]
     except CompositionError:
         return {}  # the plan then reports the missing _target_

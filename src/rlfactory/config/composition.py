@@ -51,8 +51,8 @@ class Composition:
     @classmethod
     def of(cls, chosen: Sequence[str], places: Sequence[str] = ()) -> "Composition":
         """The files that overrides choose; `places` are searched for options too."""
-        if plugins() or any("hydra" in word for word in chosen):
-            choices, files = listed(chosen)
+        if places or plugins():
+            choices, files = listed(chosen, folders(places))
         else:
             choices, files = _listed(tuple(chosen), packaged_files_state())
         return cls(dict(choices), _layers(files, folders(places)))
@@ -88,7 +88,7 @@ class Composition:
 @lru_cache(maxsize=512)  # jobs of a sweep often share their choices
 def _listed(chosen: tuple[str, ...], state: object) -> tuple[dict[str, str], list[ListedFile]]:
     """The files of our own. `state` is part of the cache key, since they may be edited."""
-    return listed(chosen)
+    return listed(chosen, folders())
 
 
 def _layers(files: Sequence[ListedFile], places: Sequence[Path]) -> list[Layer]:

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from rlfactory.config._hydra import search_path
-from rlfactory.config.paths import yaml_files
+from rlfactory.config.paths import packaged_folder, yaml_files
 from rlfactory.config.problems import PlanError, Problem, closest
 from rlfactory.config.schema.root import GROUPS
+from rlfactory.config.schema.targets import plugins
 
 
 def describe_options(group: str, places: Sequence[str] = ()) -> dict[str, str]:
@@ -53,17 +53,17 @@ def options(group: str, places: Sequence[str] = ()) -> dict[str, Path]:
 
 def folders(places: Sequence[str] = ()) -> list[Path]:
     """The folders that hold options: ours, the plug-ins', then `places`."""
-    paths = [*search_path(), *places]
-    return [folder for path in paths if (folder := _folder(path)) is not None]
+    paths = [*(f"pkg://{package}" for package in plugins().values()), *places]
+    return [packaged_folder("conf"), *(folder for p in paths if (folder := _folder(p)) is not None)]
 
 
-def _folder(path: str | None) -> Path | None:
-    """The folder behind an entry of the search path; None for Hydra's own entries."""
-    kind, _, place = (path or "structured://").rpartition("://")
+def _folder(path: str) -> Path | None:
+    """The folder behind an entry of the search path; None for a package that there is none of."""
+    kind, _, place = path.rpartition("://")
     if kind != "pkg":
-        return None if kind == "structured" else Path(place)
+        return Path(place)
     try:
-        spec = None if place.startswith("hydra") else find_spec(place)
+        spec = find_spec(place)
     except ImportError:
         return None
     return Path(spec.origin).parent if spec and spec.origin else None

@@ -66,6 +66,7 @@ def compose(
         # which keys a component has depends on the faulty choice; the model's on no other
         left = {*COMPONENTS} - ({"model"} - groups)
         kept = [o for o in kept if o.key_or_group.split(".")[0] not in left]
+    kept = [o for o in kept if o.key_or_group != SEARCHPATH]
     typed = [o for o in kept if _chooses(o, places)]
     try:
         found, chosen = _with_companions(typed, places, {o.key_or_group for o in kept}, as_named)
@@ -254,7 +255,7 @@ def _lines(parsed: Sequence[Override]) -> list[str]:
 def _chooses(override: Override, places: Sequence[str]) -> bool:
     """Whether an override chooses which files are merged, rather than setting a value."""
     key = override.key_or_group
-    if key in GROUPS or key == SEARCHPATH or "/" in key or override.package is not None:
+    if key in GROUPS or "/" in key or override.package is not None:
         return True
     # a user's own group, which differs from a new key only by its folder
     return override.is_add() and "." not in key and bool(options(key, places))
