@@ -168,7 +168,7 @@ run_dir=
 run_dir=a{b
 recipe=nothing
 hydra/launcher=joblb
-hydra/sweeper=optuna
+iterations=1,
 """.replace("FUNCTION", TEXTS).replace("PICTURES", IMAGES)
 COMMANDS = [line for line in WRONG.splitlines() if line]
 
