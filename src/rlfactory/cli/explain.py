@@ -8,14 +8,14 @@ from rlfactory.config._hydra import parse
 from rlfactory.config.composition import ComposedConfig
 from rlfactory.config.key_reference import comments, file_reference, key_reference, settings
 from rlfactory.config.options import options
+from rlfactory.config.override_problems import check_key
 from rlfactory.config.overrides import SHARED, compose
-from rlfactory.config.peers.unknown_keys import explain_unknown, peer_name
 from rlfactory.config.problems import PlanError, Problem, override_key, unknown_name
 from rlfactory.config.schema.root import COMPONENTS, GROUPS
 from rlfactory.config.schema.signature import read_signature
 from rlfactory.config.schema.static_names import TargetError
 from rlfactory.config.schema.targets import is_foreign_optimizer
-from rlfactory.config.words import searched, typed_value
+from rlfactory.config.words import read, searched, typed_value
 from rlfactory.utils.dotted_keys import last_part, leaves, value_at
 
 
@@ -61,20 +61,21 @@ def explain_words(words: Sequence[str]) -> str:
     if not keys and (groups := [g for g in GROUPS if first in options(g, searched(overrides))]):
         return "\n".join(describe_option(group, first, overrides) for group in groups)
     if not keys:
-        values = composed.values
-        meant = peer_name(first, typed, values)
-        if meant is not None:
-            meant = replace(meant, candidates=(), instead=None, fix=_explained(meant.candidates))
-        place = _where(first, values)
-        unknown = explain_unknown(first, None, *place, values, searched(overrides))
-        raise PlanError([meant or unknown])
+        raise PlanError([_unknown(first, typed, composed, searched(overrides))])
     return "\n".join(_describe(key, composed) for key in keys)
 
 
-def _explained(candidates: Sequence[Sequence[str]]) -> str:
-    """The command that explains the last key that words set in place of another library's."""
-    keys = [override_key(word) for words in candidates[:1] for word in words]
-    return f"rlfactory explain {keys[-1]}" if keys else ""
+def _unknown(key: str, typed: str, composed: ComposedConfig, places: Sequence[str]) -> Problem:
+    """The problem of a key that there is none of, and the command that explains what is meant."""
+    problems: list[Problem] = []
+    override = read(f"{key}={typed}", problems)
+    found = problems[0] if override is None else check_key(override, composed.values, places)
+    assert found is not None
+    words = next(iter(found.candidates), found.instead) or ([found.fix] if found.fix else [])
+    meant = override_key(words[-1]) if words else ""
+    is_command = meant.startswith("rlfactory ")
+    fix = meant if is_command or not meant else f"rlfactory explain {meant}"
+    return replace(found, candidates=(), instead=None, fix=fix)
 
 
 def describe_option(group: str, option: str, overrides: Sequence[str] = ()) -> str:
@@ -130,18 +131,6 @@ def _keys_named(name: str, composed: ComposedConfig) -> list[str]:
     """The keys whose last component is a name without a dot."""
     found = [] if "." in name else [*leaves(composed.values)]
     return [key for key, _ in found if last_part(key) == name]
-
-
-def _where(key: str, values: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
-    """A key up to its first unknown name, and the mapping that lacks that name."""
-    node: Mapping[str, object] = values
-    parts = key.split(".")
-    for depth, part in enumerate(parts, start=1):
-        if part not in node:
-            return ".".join(parts[:depth]), node
-        inner = node[part]
-        node = inner if isinstance(inner, Mapping) else {}
-    return key, node
 
 
 def origins(key: str, composed: ComposedConfig) -> list[Origin]:

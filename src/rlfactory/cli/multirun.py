@@ -3,21 +3,21 @@
 import re
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from rlfactory.cli.resume import require_usable
-from rlfactory.config._hydra import Override
-from rlfactory.config.composition import ComposedConfig
+from rlfactory.config._hydra import Override, parse
 from rlfactory.config.options import options
-from rlfactory.config.overrides import compose, plan_composed
 from rlfactory.config.plan import Plan
 from rlfactory.config.problems import PlanError, Problem, override_key, report
-from rlfactory.config.words import read
-from rlfactory.sweep.jobs import with_jobs
+from rlfactory.config.words import read, typed_value
+from rlfactory.sweep.jobs import last_words, plans_of, with_jobs
+from rlfactory.sweep.table import Job
 
 
 def run_jobs(words: Sequence[str], start: Callable[[Plan], int]) -> int:
@@ -65,32 +65,31 @@ def planned_jobs(words: Sequence[str], sweep: Path = Path("multirun/DATE_TIME"))
         sweep: the folder of the multirun, for jobs without `run_dir`.
 
     Raises:
-        PlanError: with the problems of all jobs, each once; those of some of the jobs name these.
+        PlanError: with the problems of all jobs, each once with its jobs.
     """
     choices = job_words(words)
-    names = job_names(choices)
-    jobs, faults = dict[str, Plan](), dict[tuple[str, str], dict[str, Problem]]()
-    for name, own in zip(names, choices, strict=True):
+    folders = {word for job in choices for word in job if override_key(word) == "run_dir"}
+    parent = None if len(folders) > 1 else _folder(folders, sweep)
+    jobs = [
+        Job(name, "", name, [*own, *([f"run_dir={typed_value(parent / name)}"] if parent else [])])
+        for name, own in zip(job_names(choices), choices, strict=True)
+    ]
+    plans = plans_of([replace(job, overrides=last_words(job.overrides)) for job in jobs])
+    problems: list[Problem] = []
+    for name, plan in plans.items():
         try:
-            composed = compose(own)
-            composed.values["run_dir"] = job_folder(composed, words, sweep, name)
-            jobs[name] = plan_composed(composed)
-            require_usable(jobs[name])
+            require_usable(plan)
         except PlanError as error:
-            for problem in error.problems:
-                faults.setdefault((problem.key, problem.message), {})[name] = problem
-    if faults:
-        raise PlanError(_of_jobs(found, len(names)) for found in faults.values())
-    return jobs
+            problems += [with_jobs(problem, [name], len(plans)) for problem in error.problems]
+    if problems:
+        raise PlanError(problems)
+    return plans
 
 
-def _of_jobs(found: Mapping[str, Problem], total: int) -> Problem:
-    """A problem of some jobs, which it names; its fix stays where all jobs have the same."""
-    first, *others = found.values()
-    plain = Problem(first.key, first.message)
-    if len(found) < total:
-        return with_jobs(plain, [*found], total)
-    return first if all(other == first for other in others) else plain
+def _folder(words: Collection[str], sweep: Path) -> Path:
+    """The folder of all runs: `run_dir` where it was typed, else that of the multirun."""
+    typed = next((parse([word])[0].value() for word in words), None)
+    return sweep if typed is None else Path(str(typed))
 
 
 def job_words(words: Sequence[str]) -> list[tuple[str, ...]]:
@@ -119,16 +118,6 @@ def job_names(jobs: Sequence[Sequence[str]]) -> list[str]:
     if len(set(names)) == len(names) and max(map(len, names)) <= LONGEST_NAME:
         return names
     return [f"{number:03d}_{name}"[:LONGEST_NAME] for number, name in enumerate(names)]
-
-
-def job_folder(composed: ComposedConfig, words: Sequence[str], sweep: Path, name: str) -> str:
-    """The run folder of a job: below `run_dir` where it was typed, and that itself if it varies."""
-    typed = next((w for w in reversed(words) if override_key(w) == "run_dir"), None)
-    own = composed.values["run_dir"]
-    if typed is None or own is None:
-        return str(sweep / name)
-    varies = len({*job_words([typed])}) > 1
-    return str(own) if varies else str(Path(own) / name)
 
 
 def values_of(override: Override) -> list[str]:

@@ -166,7 +166,7 @@ def read_yaml(path: Path, group: str = "") -> dict[str, Any]:
     With the `group` that it is an option of, its component has all options.
 
     Raises:
-        HydraException: it holds no mapping.
+        HydraException: it can't be read, or holds no mapping.
     """
     stat = path.stat()
     return _read_yaml(path, group, stat.st_mtime_ns, stat.st_size)
@@ -175,8 +175,11 @@ def read_yaml(path: Path, group: str = "") -> dict[str, Any]:
 @lru_cache(maxsize=1024)
 def _read_yaml(path: Path, group: str, *state: int) -> dict[str, Any]:
     """The content of a file. `state` is part of the cache key, since the file may be edited."""
-    with path.open(encoding="utf-8") as file:
-        content = yaml.load(file, Loader=_loader())
+    try:
+        with path.open(encoding="utf-8") as file:
+            content = yaml.load(file, Loader=_loader())
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise HydraException(f"{path} can't be read: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict | None):
         raise HydraException(f"{path} holds no mapping of keys to values")
     return with_defaults({str(key): value for key, value in (content or {}).items()}, group)

@@ -25,7 +25,6 @@ from rlfactory.config.override_problems import (
     check_key,
     key_problems,
     override_problems,
-    unreadable_file,
 )
 from rlfactory.config.own_code import untrusted
 from rlfactory.config.paths import packaged_files_state
@@ -71,8 +70,7 @@ def compose(
     try:
         found, chosen = _with_companions(typed, places, {o.key_or_group for o in kept}, as_named)
     except CompositionError as error:
-        unread = [p for o in typed if (p := unreadable_file(o, places)) is not None]
-        raise PlanError([*problems, *(unread or [_explained(error)])]) from error
+        raise PlanError([*problems, _explained(error)]) from error
     contradicted, notes = other_model(found, overrides, places)
     problems += contradicted
     others = [o for o in kept if o not in typed]
@@ -82,8 +80,8 @@ def compose(
         others = [*parse(["evaluation.size=null"]), *others]  # in pixels of the other model
     mistakes = key_problems([o for o in others if o not in gone], defaults, places)
     problems += mistakes
-    wrong = {p.key for p in mistakes}
-    others = [o for o in others if o not in gone and o.key_or_group not in wrong]
+    mistaken = {p.key for p in mistakes}
+    others = [o for o in others if o not in gone and o.key_or_group not in mistaken]
     words = _lines([*chosen, *others])
     note_variables(words)
     try:

@@ -104,14 +104,9 @@ def read(word: str, problems: list[Problem]) -> Override | None:
 def _unreadable(word: str) -> Problem:
     """The problem of a word that Hydra can't parse, with the word that was meant if it is plain."""
     key, _, value = word.partition("=")
-    if any(value[:1] == a and value.count(a) != value.count(b) for a, b in ("[]", "{}", "()")):
-        return Problem(override_key(word), f"{word} can't be read: a bracket is not closed")
-    for reason, better in (
-        ("its value ends in a comma", value.rstrip(",")),
-        ("its value has characters that need quotes", _quoted(value)),
-    ):
+    message = f"{word} can't be read; allowed is KEY=VALUE, with quotes around other characters"
+    for better in (value.rstrip(","), _quoted(value)):
         with suppress(*CompositionError):
-            if better and better != value and parse([f"{key}={better}"]):
-                message = f"{word} can't be read: {reason}; allowed is KEY=VALUE"
+            if better and value[:1] not in "[{(" and parse([f"{key}={better}"]):
                 return Problem(override_key(word), message, f"{key}={better}")
-    return Problem(word, "can't be read; allowed is KEY=VALUE")
+    return Problem(override_key(word), message)
