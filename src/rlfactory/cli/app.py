@@ -142,7 +142,6 @@ def start(plan: "Plan", typed: Sequence[str]) -> int:
         existing_config,
         replaces,
         resume_run,
-        unfinished_run,
     )
     from rlfactory.train.process.launch import require_possible, run_or_launch
     from rlfactory.train.process.run_arguments import RunArguments
@@ -159,12 +158,8 @@ def start(plan: "Plan", typed: Sequence[str]) -> int:
         return resume_run(plan, frozen, FORCE in typed, TAKE_OVER in typed)
     if replace:
         print(f"{plan.run_dir}: the run ended before its first checkpoint, and is replaced")
-    unfinished = unfinished_run(plan)
     create_run(plan, shlex.join(["rlfactory", *typed]), replace=replace)
     print(plan.table(color=sys.stdout.isatty()), flush=True)
-    if unfinished is not None:
-        command = f"rlfactory resume {shlex.quote(str(unfinished))}"
-        print(f"an unfinished run of this configuration: {command}", flush=True)
     silence_notices()
     return run_or_launch(RunArguments(plan.run_dir), plan.config)
 
