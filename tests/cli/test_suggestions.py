@@ -227,14 +227,14 @@ def test_what_leads_nowhere_is_not_suggested(refused: Refused) -> None:
 
 
 def test_one_command_for_all_problems(refused: Refused) -> None:
-    shown = refused("check", "iterations=0", "seed=-1", "algo=nft", "algo.bta=1")
+    shown = refused("check", "iterations=1e3", "sed=1", "algo=nft", "algo.bta=1")
     assert shown.count("error:") == 3
-    assert suggestions(shown) == [["check", "iterations=1", "seed=0", "algo=nft", "algo.beta=1"]]
+    assert suggestions(shown) == [["check", "iterations=1000", "seed=1", "algo=nft", "algo.beta=1"]]
 
 
 def test_each_problem_has_its_own_where_one_can_not_be_fixed(refused: Refused) -> None:
-    shown = refused("check", "iterations=0", "reward=image_function", "reward.function=no.py:f")
-    assert shown.splitlines()[1] == "    instead: iterations=1"
+    shown = refused("check", "iterations=1e3", "reward=image_function", "reward.function=no.py:f")
+    assert shown.splitlines()[1] == "    instead: iterations=1000"
     assert shown.count("instead:") == 1
     assert "try:" not in shown, "no command mends both"
 
