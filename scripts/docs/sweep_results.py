@@ -53,7 +53,7 @@ def main() -> None:
     """Store the results of each sweep folder on the command line."""
     for folder in map(Path, sys.argv[1:]):
         name = folder.name.removesuffix(f"-{SIZE}")
-        publish(current_report(folder, name), name, RESULTS, form_of(Table.load(folder).jobs))
+        publish(current_report(folder, name), name, RESULTS, run_form(folder))
         print(f"written: {RESULTS / name}.json")
 
 
@@ -72,6 +72,11 @@ def form_of(jobs: Sequence[Job]) -> Form:
         own = rows.setdefault(job.row, [])
         own += [words] if words not in own else []
     return {"rows": rows, "seeds": sorted({int(job.axes["seed"]) for job in jobs})}
+
+
+def run_form(folder: Path) -> Form:
+    """The form that a folder's runs had."""
+    return form_of(Table.load(folder).jobs)
 
 
 def form_now(sheet: SweepFile) -> Form:
