@@ -10,6 +10,7 @@ from rlfactory.config.key_reference import comments, file_reference, key_referen
 from rlfactory.config.options import options
 from rlfactory.config.override_problems import check_key
 from rlfactory.config.overrides import SHARED, compose
+from rlfactory.config.peers.unknown_keys import peer_name
 from rlfactory.config.problems import PlanError, Problem, override_key, unknown_name
 from rlfactory.config.schema.root import COMPONENTS, GROUPS
 from rlfactory.config.schema.signature import read_signature
@@ -67,15 +68,14 @@ def explain_words(words: Sequence[str]) -> str:
 
 def _unknown(key: str, typed: str, composed: ComposedConfig, places: Sequence[str]) -> Problem:
     """The problem of a key that there is none of, and the command that explains what is meant."""
+    if (meant := peer_name(key, typed, composed.values)) is not None:
+        keys = [override_key(word) for words in meant.candidates[:1] for word in words]
+        fix = f"rlfactory explain {keys[-1]}" if keys else ""
+        return replace(meant, candidates=(), instead=None, fix=fix)
     problems: list[Problem] = []
-    override = read(f"{key}={typed}", problems)
-    found = problems[0] if override is None else check_key(override, composed.values, places)
-    assert found is not None
-    words = next(iter(found.candidates), found.instead) or ([found.fix] if found.fix else [])
-    meant = override_key(words[-1]) if words else ""
-    is_command = meant.startswith("rlfactory ")
-    fix = meant if is_command or not meant else f"rlfactory explain {meant}"
-    return replace(found, candidates=(), instead=None, fix=fix)
+    override = read(f"~{key}", problems)
+    found = None if override is None else check_key(override, composed.values, places)
+    return found or problems[0]
 
 
 def describe_option(group: str, option: str, overrides: Sequence[str] = ()) -> str:
