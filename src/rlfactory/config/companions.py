@@ -181,7 +181,9 @@ def _rate(rates: Mapping[str, Any], kind: Any) -> Any:
 def _stated_for(found: Composition | None) -> object:
     """The `model.finetune` for which a file states the learning rate; None if none states it."""
     finetune = stated = None
-    for layer in () if found is None else found.layers:
+    if found is None:
+        return None
+    for layer in found.layers:
         if layer.is_for("model", found.choices):
             finetune = _node(layer.values, "model").get("finetune", finetune)
         if layer.is_for("optimizer", found.choices):
