@@ -58,6 +58,9 @@ class _Folder(FileConfigSource):
 class _Repository(ConfigRepository):
     """The folders of options."""
 
+    def __init__(self, folders: Any) -> None:
+        super().__init__(folders)
+
     def initialize_sources(self, folders: Any) -> None:
         self.sources = [_Folder("rlfactory", f"file://{folder}") for folder in folders]
 
@@ -144,7 +147,8 @@ def changed(
     OmegaConf.set_struct(config, True)
     ConfigLoaderImpl._apply_overrides_to_config([*overrides], config)
     shared = HydraConfig.instance()
-    own, shared.cfg = shared.cfg, OmegaConf.create({"hydra": hydra_values})
+    own: Any = shared.cfg
+    shared.cfg = OmegaConf.create({"hydra": hydra_values})  # type: ignore[assignment]
     try:
         return {str(key): _resolved(config, key) for key in config}
     finally:
