@@ -9,7 +9,7 @@ was added since is undecided, and so are all where the sweep's tiny form is anot
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shutil import copyfile
@@ -53,7 +53,7 @@ def main() -> None:
     """Store the results of each sweep folder on the command line."""
     for folder in map(Path, sys.argv[1:]):
         name = folder.name.removesuffix(f"-{SIZE}")
-        publish(current_report(folder, name), name, RESULTS, run_form(folder))
+        publish(current_report(folder, name), name, RESULTS, run_form(folder, name))
         print(f"written: {RESULTS / name}.json")
 
 
@@ -64,25 +64,26 @@ def current_report(folder: Path, name: str) -> Report:
     return report_of_sweep(replace(table, about=about, claims=sheet.claims), folder)
 
 
-def form_of(jobs: Sequence[Job]) -> Form:
-    """The overrides of each row's runs, without the seed, and the seeds."""
+def form_of(jobs: Sequence[Job], searched: Collection[str] = ()) -> Form:
+    """The overrides of each row's runs, without the seed and what a search draws, and the seeds."""
+    left_out = {"seed", *searched}
     rows: dict[str, list[list[str]]] = {}
     for job in jobs:
-        words = sorted(word for word in job.overrides if override_key(word) != "seed")
+        words = sorted(word for word in job.overrides if override_key(word) not in left_out)
         own = rows.setdefault(job.row, [])
         own += [words] if words not in own else []
     return {"rows": rows, "seeds": sorted({int(job.axes["seed"]) for job in jobs})}
 
 
-def run_form(folder: Path) -> Form:
+def run_form(folder: Path, name: str) -> Form:
     """The form that a folder's runs had."""
-    return form_of(Table.load(folder).jobs)
+    return form_of(Table.load(folder).jobs, _sheet(name).search.keys())
 
 
 def form_now(sheet: SweepFile) -> Form:
     """The tiny form as the sweep's file has it."""
     jobs = jobs_of(sheet, SIZE, [], {}, seeds_of(sheet, SIZE))
-    return form_of(share_stages(jobs))
+    return form_of(jobs if sheet.search else share_stages(jobs), sheet.search.keys())
 
 
 def is_earlier(name: str, results: Path) -> bool:

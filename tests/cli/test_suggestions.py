@@ -136,7 +136,7 @@ run_dir=
 run_dir=a{b
 recipe=nothing
 hydra/launcher=joblb
-iterations=1,
+hydra/sweeper=optuna
 """.replace("FUNCTION", TEXTS).replace("PICTURES", IMAGES)
 TOLD = """
 iterations=0

@@ -16,13 +16,14 @@ def test_nothing_but_a_name() -> None:
 
 def test_each_word_in_its_place() -> None:
     words = ["x", "size=tiny", "seed=0,2", "jobs=3", "gpus=1,2", "rows=[a,b-*]", "--plan"]
-    words += ["sweep_dir=~/s", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
-    words += ["algo=nft", "group_size=4,8"]
+    words += ["sweep_dir=~/s", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "trials=4"]
+    words += ["search.a.b=log(1,2)", "algo=nft", "group_size=4,8"]
     found = read_request(words)
     assert (found.size, found.seeds, found.jobs) == ("tiny", [0, 2], 3)
     assert (found.gpus, found.rows, found.only_plan) == (["1", "2"], ["a", "b-*"], True)
     assert found.folder == Path.home() / "s"
     assert (found.launcher, found.launcher_words) == ("joblib", ["hydra.launcher.n_jobs=2"])
+    assert (found.trials, found.search) == (4, {"a.b": "log(1,2)"})
     assert (found.typed, found.axes) == (["algo=nft"], {"group_size": ["4", "8"]})
 
 
@@ -47,6 +48,7 @@ def test_a_list_is_one_value() -> None:
         ("seed=-1", "seed: is -1"),
         ("seed=1,1", "seed: is 1,1"),
         ("jobs=0", "jobs: is 0; allowed are 1 or more"),
+        ("trials=some", "trials: is some"),
         ("hydra/launcher=slurm", "hydra/launcher: there is no launcher slurm"),
         (
             "run_dir=x",

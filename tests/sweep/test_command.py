@@ -64,7 +64,7 @@ def test_the_plan_is_shown_and_nothing_is_written_and_torch_is_not_needed(
     script = (
         "import sys\nfrom rlfactory import cli\n"
         "try:\n    cli.main()\nexcept SystemExit as end:\n    code = end.code\n"
-        "heavy = {'torch', 'numpy', 'scipy', 'matplotlib'} & set(sys.modules)\n"
+        "heavy = {'torch', 'numpy', 'scipy', 'matplotlib', 'optuna'} & set(sys.modules)\n"
         "sys.exit(f'{code} {heavy}' if code or heavy else 0)"
     )
     before = sorted(tmp_path.rglob("*"))
@@ -129,6 +129,7 @@ def test_published_hours_belong_to_the_full_form(
         (["small.yaml", "size=tiny", "rows=vgrp"], "there is no row vgrp; known are"),
         (["small.yaml", "size=tiny", "algo=vgrop", "rows=v*"], "every job of the 2"),
         (["small.yaml", "size=tiny", "hydra/launcher=ray"], "pip install hydra-ray-launcher"),
+        (["small.yaml", "size=tiny", "search.optimizer.lr=3"], "allowed are log"),
     ],
 )
 def test_refused_before_anything_is_written(refused: Refused, words: list[str], said: str) -> None:

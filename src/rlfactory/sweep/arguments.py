@@ -31,6 +31,8 @@ class SweepArguments:
         gpus: names for CUDA_VISIBLE_DEVICES; None: all visible ones.
         rows: slugs, or patterns of them, of the rows to run; empty: all.
         launcher_words: `hydra.launcher.KEY=VALUE` words.
+        trials: of a search in each row; 0: no search.
+        search: spaces as typed, by key.
         axes: overrides with several values, by key.
     """
 
@@ -44,6 +46,8 @@ class SweepArguments:
     folder: Path | None = None
     launcher: str = "pool"
     launcher_words: Words = field(default_factory=list)
+    trials: int = 10
+    search: dict[str, str] = field(default_factory=dict)
     axes: dict[str, list[str]] = field(default_factory=dict)
     only_plan: bool = False
 
@@ -62,7 +66,8 @@ def read_request(words: Sequence[str]) -> SweepArguments:
     others = [word for word in rest if override_key(word) not in _OWN]
     values = {key: _OWN[key][1](key, text, problems) for key, text in own.items()}
     launcher_words = [w for w in others if w.startswith("hydra.launcher.")]
-    typed, axes = _overrides([w for w in others if w not in launcher_words], problems)
+    search = [w for w in others if w.startswith("search.")]
+    typed, axes = _overrides([w for w in others if w not in launcher_words + search], problems)
     if problems:
         raise PlanError(problems)
     return SweepArguments(
@@ -70,6 +75,7 @@ def read_request(words: Sequence[str]) -> SweepArguments:
         typed=typed,
         axes=axes,
         launcher_words=launcher_words,
+        search=dict(word.removeprefix("search.").split("=", 1) for word in search),
         only_plan=PLAN in words,
         **{_OWN[key][0]: value for key, value in values.items()},
     )
@@ -80,6 +86,10 @@ def _number(key: str, text: str, problems: list[Problem]) -> int | None:
         return int(text)
     problems.append(Problem(key, f"is {text or 'empty'}; allowed are 1 or more", f"{key}=1"))
     return None
+
+
+def _count(key: str, text: str, problems: list[Problem]) -> int | None:
+    return 0 if text == "0" else _number(key, text, problems)
 
 
 def _launcher(key: str, text: str, problems: list[Problem]) -> str | None:
@@ -144,5 +154,6 @@ _OWN: Mapping[str, tuple[str, Callable[[str, str, list[Problem]], Any]]] = {
     "rows": ("rows", lambda key, text, problems: _listed(text)),
     "sweep_dir": ("folder", lambda key, text, problems: Path(text).expanduser()),
     "hydra/launcher": ("launcher", _launcher),
+    "trials": ("trials", _count),
 }
 """A sweep's own keys: the field of each, and how its value is read; it adds problems."""

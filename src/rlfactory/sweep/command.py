@@ -13,7 +13,6 @@ from rlfactory.config.plan import Plan
 from rlfactory.config.problems import PlanError, Problem, unknown_name
 from rlfactory.hardware.environment import installed_gpus, visible_gpu_names
 from rlfactory.sweep.arguments import SweepArguments, read_request
-from rlfactory.sweep.best_point import best_lines
 from rlfactory.sweep.display import LiveTable, outcome_lines, plan_lines
 from rlfactory.sweep.folder import LOGS, default_folder, locked, merge_table
 from rlfactory.sweep.jobs import (
@@ -38,6 +37,7 @@ from rlfactory.sweep.process import (
     listening,
     require_launcher,
 )
+from rlfactory.sweep.search import Search, search_of
 from rlfactory.sweep.sweep_file import SweepFile, file_of, read_sheet, sweeps
 from rlfactory.sweep.table import Job, Table
 
@@ -57,14 +57,19 @@ def gpu_of(slot: int, names: Sequence[str]) -> str | None:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep whose jobs, of rows, axes and seeds, are all checked."""
+    """A sweep whose jobs are all checked.
+
+    `grid` has the jobs of rows, axes and seeds; `jobs` those to run, which in a search are trials.
+    """
 
     request: SweepArguments
     sheet: SweepFile
     table: Table
+    grid: list[Job]
     jobs: list[Job]
     plans: dict[str, Plan]
     folder: Path
+    search: Search | None
 
 
 def sweep(words: Sequence[str]) -> int:
@@ -74,7 +79,8 @@ def sweep(words: Sequence[str]) -> int:
         return list_sweeps()
     asked = prepared(read_request(words))
     lines = plan_lines(asked.sheet, asked.table, asked.jobs, asked.plans, asked.folder)
-    print("\n".join(lines), flush=True)
+    of_search = [] if asked.search is None else [asked.search.line()]
+    print("\n".join([*lines, *of_search]), flush=True)
     return 0 if asked.request.only_plan else run(asked, words)
 
 
@@ -94,16 +100,19 @@ def prepared(request: SweepArguments) -> Sweep:
     columns, name = columns_of(sheet, size), Path(request.name).stem
     seeds = request.seeds if request.seeds is not None else seeds_of(sheet, size)
     folder = request.folder or default_folder(name, size)
-    jobs = share_stages(jobs_of(sheet, size, request.typed, request.axes, seeds))
-    jobs = _of_rows(jobs, request.rows)
+    grid = jobs_of(sheet, size, request.typed, request.axes, seeds)
+    search = search_of(request, sheet, size, first_measured(columns), folder)
+    grid = _of_rows(grid if search else share_stages(grid), request.rows)
     require_launcher(request.launcher)
-    table = Table(name, size, sheet.about, columns, rows_of(sheet), jobs)
-    _require_typed(jobs, request.typed)
-    plans = plans_of(jobs)
+    table = Table(name, size, sheet.about, columns, rows_of(sheet), grid)
+    jobs = search.jobs(grid) if search else grid
+    tried = search.probes(grid) + jobs if search else grid
+    _require_typed([*grid, *tried], request.typed)
+    plans = plans_of(tried)
     if problems := [p for plan in plans.values() for p in untrusted(plan.config, request.typed)]:
         raise PlanError([*dict.fromkeys(problems)])
-    table = merge_table(folder, replace(table, claims=sheet.claims, tasks=sheet.tasks))
-    return Sweep(request, sheet, table, jobs, plans, folder)
+    table = merge_table(folder, replace(table, jobs=jobs, claims=sheet.claims, tasks=sheet.tasks))
+    return Sweep(request, sheet, table, grid, jobs, plans, folder, search)
 
 
 def _require_typed(jobs: Sequence[Job], typed: Sequence[str]) -> None:
@@ -138,8 +147,8 @@ def _of_rows(jobs: list[Job], asked: Sequence[str]) -> list[Job]:
 
 def run(asked: Sweep, words: Sequence[str]) -> int:
     """Run the jobs; returns 0, 1 if any failed, or 128 + the number of a signal that stopped it."""
-    column = first_measured(asked.table.columns)  # of a reward, whose name is shown
-    score = column.measure.partition("/")[2].removeprefix("reward/").removesuffix("/mean")
+    measure = first_measured(asked.table.columns).measure  # of a reward, whose name is shown
+    score = measure.partition("/")[2].removeprefix("reward/").removesuffix("/mean")
     iterations = {name: plan.config["iterations"] for name, plan in asked.plans.items()}
     jobs = asked.jobs
     board = LiveTable(jobs, asked.folder, iterations, score, sys.stdout)
@@ -148,8 +157,9 @@ def run(asked: Sweep, words: Sequence[str]) -> int:
         (asked.folder / LOGS).mkdir(exist_ok=True)
         with board.shown():
             _runner(asked, board, stop)([launch_of(job, asked.folder) for job in jobs])
-    outcome = outcome_lines(jobs, asked.folder, board.states, score)
-    print("\n".join(["", *outcome, *best_lines(jobs, column, asked.folder)]))
+    print("\n".join(["", *outcome_lines(jobs, asked.folder, board.states, score)]))
+    if asked.search is not None:
+        print("\n".join(asked.search.best_lines(jobs)))
     if stop:
         typed = shlex.join(["rlfactory", "sweep", *words])
         print(f"stopped; finished and partial runs are kept. To resume: {typed}", file=sys.stderr)

@@ -39,7 +39,7 @@ class Line:
 
 @dataclass(frozen=True)
 class SweepFile:
-    """The content of a file, for all sizes. `columns` are checked where used.
+    """The content of a file, for all sizes. `columns` and `search` are checked where used.
 
     `differs` is a row's, for all rows.
     """
@@ -50,6 +50,7 @@ class SweepFile:
     rows: list[Line]
     seeds: list[int] | dict[str, list[int]] = field(default_factory=lambda: [0])
     axes: dict[str, Any] = field(default_factory=dict)
+    search: dict[str, Any] = field(default_factory=dict)
     claims: list[Claim] = field(default_factory=list)
     tasks: dict[str, Task] = field(default_factory=dict)
     differs: dict[str, str] = field(default_factory=dict)

@@ -1,0 +1,239 @@
+"""A search: trials with values drawn at random, which are jobs as others are.
+
+A trial's score is `objective`, the mean of the first column over its runs.
+"""
+
+import hashlib
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from rlfactory.config.diff import format_value
+from rlfactory.config.problems import PlanError, Problem
+from rlfactory.run import metrics
+from rlfactory.run.folder import RunFolder
+from rlfactory.sweep.arguments import SweepArguments
+from rlfactory.sweep.folder import state_of
+from rlfactory.sweep.jobs import last_words
+from rlfactory.sweep.sweep_file import SweepFile
+from rlfactory.sweep.table import Column, Job
+
+Kind = Literal["log", "uniform", "int", "choice"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+ALLOWED = "allowed are log(LOW,HIGH), uniform(LOW,HIGH), int(LOW,HIGH) and choice(A,B,...)"
+
+
+@dataclass(frozen=True)
+class Space:
+    """The values of a key: those between two numbers, both included, or one of several."""
+
+    kind: Kind
+    values: tuple[Any, ...]
+
+
+def typed_space(key: str, text: str) -> Space:
+    """Read a space as the command line has it, `log(1e-6,1e-3)`."""
+    call = re.fullmatch(r"\s*(\w+)\((.*)\)\s*", text)
+    if call is None:
+        raise PlanError([Problem(f"search.{key}", f"is {text}; {ALLOWED}")])
+    return space(key, {call[1]: [part.strip() for part in call[2].split(",")]})
+
+
+def space(key: str, node: object) -> Space:
+    """Read a space as a sweep's file has it, `{log: [1e-6, 1e-3]}`."""
+    if not isinstance(node, Mapping) or len(node) != 1:
+        raise PlanError([Problem(f"search.{key}", f"is {node}; {ALLOWED}")])
+    (kind, values) = next(iter(node.items()))
+    if kind not in KINDS or not isinstance(values, list) or not values:
+        raise PlanError([Problem(f"search.{key}", f"is {kind}: {values}; {ALLOWED}")])
+    if kind == "choice":
+        return Space(kind, tuple(values))
+    try:
+        # PyYAML reads 1e-6 as text
+        low, high = (int(v) if kind == "int" else float(v) for v in values)
+    except (TypeError, ValueError) as error:
+        shown = f"has {values}; allowed are two numbers, the lower first"
+        raise PlanError([Problem(f"search.{key}", shown)]) from error
+    if not -math.inf < low < high < math.inf or (kind == "log" and low <= 0):
+        bound = ", both above 0" if kind == "log" else ""
+        shown = f"has {values}; allowed are two numbers, the lower first{bound}"
+        raise PlanError([Problem(f"search.{key}", shown)])
+    return Space(kind, (low, high))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A trial of a row: its values and the score it reached, NaN while that is unknown."""
+
+    row: str
+    number: int
+    values: Mapping[str, Any]
+    score: float
+
+
+def require_optuna() -> None:
+    """PlanError unless Optuna is installed."""
+    if find_spec("optuna") is None:
+        message = "a search needs optuna, which is not installed; type pip install "
+        message += "'rlfactory[optuna]', or trials=0 for none"
+        raise PlanError([Problem("search", message, "trials=0")])
+
+
+def draw_random(spaces: Mapping[str, Space], count: int, *, seed: str) -> list[dict[str, Any]]:
+    """Draw the values of `count` trials with Optuna's RandomSampler.
+
+    More trials begin with the same ones. Floats have six digits, so that overrides stay short.
+    """
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    distributions = {key: _distribution(space) for key, space in spaces.items()}
+    sampler = optuna.samplers.RandomSampler(seed=_seed(seed))
+    study = optuna.create_study(sampler=sampler)
+    drawn = [study.ask(distributions).params for _ in range(count)]
+    return [{key: _short(value, spaces[key]) for key, value in one.items()} for one in drawn]
+
+
+def _distribution(space: Space) -> Any:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if space.kind == "choice":
+        return CategoricalDistribution(space.values)
+    low, high = space.values
+    if space.kind == "int":
+        return IntDistribution(low, high)
+    return FloatDistribution(low, high, log=space.kind == "log")
+
+
+def _short(value: Any, space: Space) -> Any:
+    """A float in six digits, within its space."""
+    if space.kind not in ("log", "uniform"):
+        return value
+    low, high = space.values
+    return min(max(float(f"{value:.6g}"), low), high)
+
+
+def _seed(row: str) -> int:
+    """A seed below 2**31 that is the same for the same row."""
+    digest = hashlib.sha256(repr((row,)).encode()).digest()
+    return int(int.from_bytes(digest[:6]) / 2**48 * 2**31)
+
+
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search for the first column's best number, separately in each row; `trials` in each."""
+
+    spaces: Mapping[str, Space]
+    trials: int
+    column: Column
+    folder: Path
+
+    def line(self) -> str:
+        """The line of the plan about the search."""
+        over = f"{self.trials} trials a row over {', '.join(self.spaces)}"
+        return f"\nsearch: {over}, drawn at random, by {self.column.label}"
+
+    def probes(self, grid: Sequence[Job]) -> list[Job]:
+        """Jobs at both ends of every space: checking them finds what is wrong with a key."""
+        ends = [{key: s.values[end] for key, s in self.spaces.items()} for end in (0, -1)]
+        return [trial_of(job, i, values) for job in grid for i, values in enumerate(ends)]
+
+    def jobs(self, grid: Sequence[Job]) -> list[Job]:
+        """The trials of every row's jobs."""
+        rows = dict.fromkeys(job.row for job in grid)
+        values = {row: draw_random(self.spaces, self.trials, seed=row) for row in rows}
+        return [trial_of(j, n, values[j.row][n]) for n in range(self.trials) for j in grid]
+
+    def trials_of(self, jobs: Sequence[Job]) -> list[Trial]:
+        """The trials of jobs, each with the mean over the runs of its last stage.
+
+        NaN unless all of these are done.
+        """
+        begun_from = {job.after for job in jobs}
+        trials: dict[tuple[str, int], list[Job]] = {}
+        for job in jobs:
+            if job.name not in begun_from:
+                trials.setdefault((job.row, job.axes["trial"]), []).append(job)
+        return [self._trial(row, number, own) for (row, number), own in trials.items()]
+
+    def _trial(self, row: str, number: int, jobs: Sequence[Job]) -> Trial:
+        runs = [self.folder / job.folder for job in jobs]
+        scores = [objective(r, self.column) if state_of(r) == "done" else math.nan for r in runs]
+        values = {key: jobs[0].axes[key] for key in self.spaces}
+        return Trial(row, number, values, sum(scores) / len(scores))
+
+    def best_lines(self, jobs: Sequence[Job]) -> Iterator[str]:
+        """The best trial of each row, as overrides that can be typed."""
+        sign = -1 if self.column.better == "lower" else 1
+        scored = [trial for trial in self.trials_of(jobs) if not math.isnan(trial.score)]
+        for row in dict.fromkeys(trial.row for trial in scored):
+            best = max((t for t in scored if t.row == row), key=lambda t: sign * t.score)
+            words = " ".join(f"{key}={format_value(value)}" for key, value in best.values.items())
+            score = f"{self.column.label} {best.score:.{self.column.digits}f}"
+            yield f"best of {row}: trial {best.number}, {score}: {words}"
+
+
+def trial_of(job: Job, number: int, values: Values) -> Job:
+    """A row's run with a trial's values."""
+    words = last_words([*job.overrides, *(f"{k}={format_value(v)}" for k, v in values.items())])
+    name = _named(job.name, number)
+    after = None if job.after is None else _named(job.after, number)
+    return Job(name, job.row, name, words, {**values, "trial": number, **job.axes}, after)
+
+
+def _named(name: str, number: int) -> str:
+    stem, _, seed = name.rpartition("-")
+    return f"{stem}-t{number}-{seed}"
+
+
+def search_of(
+    request: SweepArguments, sheet: SweepFile, size: str, column: Column, folder: Path
+) -> Search | None:
+    """The search that the arguments or the file ask for; None if neither does."""
+    spaces = _spaces(sheet, size) | {k: typed_space(k, text) for k, text in request.search.items()}
+    if not spaces or not request.trials:
+        return None
+    if column.better == "neither" or column.measure.partition("/")[0] in ("", "mean", "plan"):
+        message = f"in this size the first column, {column.label}, can't be searched: "
+        message += "it reads no metric of a run, or neither more nor less of it is better"
+        raise PlanError([Problem("search", message)])
+    require_optuna()
+    return Search(spaces, request.trials, column, folder)
+
+
+def _spaces(sheet: SweepFile, size: str) -> dict[str, Space]:
+    own = dict(sheet.search.get(size) or {})
+    common = {key: node for key, node in sheet.search.items() if key not in sheet.sizes}
+    return {key: space(key, node) for key, node in {**common, **own}.items()}
+
+
+def objective(run: Path, column: Column) -> float:
+    """A column's number of one run, scaled; NaN where the run has none.
+
+    Raises:
+        FileError: its metrics can't be read.
+    """
+    kind, _, name = column.measure.partition("/")
+    path = RunFolder(run).metrics
+    lines = metrics.read(path) if path.exists() else []
+    if kind == "iterations":
+        return float(max((line["iteration"] or 0 for line in lines), default=0))
+    key = f"eval/{name}/mean" if kind in ("eval", "before") else name
+    values = [value for line in lines if (value := line.get(key)) is not None]
+    if not values or kind not in ("eval", "before", "last", "max"):
+        return math.nan
+    window = values[-column.window :]
+    of_kind = {
+        "eval": values[-1],
+        "before": values[0],
+        "last": sum(window) / len(window),
+        "max": max(values),
+    }
+    return float(column.scale * of_kind[kind])
