@@ -11,19 +11,19 @@ from rlfactory.sweep.arguments import read_request
 def test_nothing_but_a_name() -> None:
     found = read_request(["vgrpo"])
     assert (found.name, found.size, found.typed, found.seeds) == ("vgrpo", "full", [], None)
-    assert (found.jobs, found.gpus, found.launcher) == (None, None, "pool")
+    assert (found.jobs, found.gpus, found.launcher, found.sweeper) == (None, None, "pool", None)
 
 
 def test_each_word_in_its_place() -> None:
     words = ["x", "size=tiny", "seed=0,2", "jobs=3", "gpus=1,2", "rows=[a,b-*]", "--plan"]
     words += ["sweep_dir=~/s", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "trials=4"]
-    words += ["search.a.b=log(1,2)", "algo=nft", "group_size=4,8"]
+    words += ["hydra/sweeper=random", "search.a.b=log(1,2)", "algo=nft", "group_size=4,8"]
     found = read_request(words)
     assert (found.size, found.seeds, found.jobs) == ("tiny", [0, 2], 3)
     assert (found.gpus, found.rows, found.only_plan) == (["1", "2"], ["a", "b-*"], True)
     assert found.folder == Path.home() / "s"
     assert (found.launcher, found.launcher_words) == ("joblib", ["hydra.launcher.n_jobs=2"])
-    assert (found.trials, found.search) == (4, {"a.b": "log(1,2)"})
+    assert (found.sweeper, found.trials, found.search) == ("random", 4, {"a.b": "log(1,2)"})
     assert (found.typed, found.axes) == (["algo=nft"], {"group_size": ["4", "8"]})
 
 
@@ -50,6 +50,7 @@ def test_a_list_is_one_value() -> None:
         ("jobs=0", "jobs: is 0; allowed are 1 or more"),
         ("trials=some", "trials: is some"),
         ("hydra/launcher=slurm", "hydra/launcher: there is no launcher slurm"),
+        ("hydra/sweeper=optna", "hydra/sweeper: there is no sweeper optna"),
         (
             "run_dir=x",
             "run_dir: differs for each run; set the folder of all runs by sweep_dir=FOLDER",

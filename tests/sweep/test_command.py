@@ -129,6 +129,7 @@ def test_published_hours_belong_to_the_full_form(
         (["small.yaml", "size=tiny", "rows=vgrp"], "there is no row vgrp; known are"),
         (["small.yaml", "size=tiny", "algo=vgrop", "rows=v*"], "every job of the 2"),
         (["small.yaml", "size=tiny", "hydra/launcher=ray"], "pip install hydra-ray-launcher"),
+        (["small.yaml", "size=tiny", "hydra/sweeper=random"], "needs at least one key to search"),
         (["small.yaml", "size=tiny", "search.optimizer.lr=3"], "allowed are log"),
     ],
 )

@@ -8,6 +8,8 @@ from rlfactory.config.problems import PlanError
 from rlfactory.sweep import search
 from rlfactory.sweep.search import (
     Space,
+    Trial,
+    ask,
     draw_random,
     require_optuna,
     space,
@@ -79,6 +81,31 @@ def test_rounded_values_stay_within_their_space() -> None:
     low, high = 0.12345678, 0.12345679
     for values in draw_random({"x": Space("uniform", (low, high))}, 20, seed="row"):
         assert low <= values["x"] <= high
+
+
+def test_asked_values_are_in_their_spaces_and_the_same_for_the_same_trials() -> None:
+    pytest.importorskip("optuna")
+    first = ask(SPACES, [], "higher", 3, seed="row")
+    assert first == ask(SPACES, [], "higher", 3, seed="row")
+    assert first != ask(SPACES, [], "higher", 3, seed="other")
+    for values in first:
+        assert 1e-6 <= values["lr"] <= 1
+        assert values["n"] in range(1, 5)
+        assert values["a"] in ("x", "y")
+    told = [Trial("row", 0, first[0], 1.0), Trial("row", 1, first[1], math.nan)]
+    assert ask(SPACES, told, "higher", 1, seed="row") == ask(SPACES, told, "higher", 1, seed="row")
+    assert ask(SPACES, told, "higher", 0, seed="row") == []
+
+
+@pytest.mark.parametrize(("better", "sign"), [("higher", -1), ("lower", 1)])
+def test_it_comes_nearer_to_the_best(better: str, sign: int) -> None:
+    pytest.importorskip("optuna")
+    space, told = {"x": Space("uniform", (0.0, 1.0))}, []
+    for i in range(25):
+        (values,) = ask(space, told, better, 1, seed="r")
+        told.append(Trial("r", i, values, sign * (values["x"] - 0.8) ** 2))
+    late = [abs(trial.values["x"] - 0.8) for trial in told[15:]]
+    assert sorted(late)[5] < 0.15
 
 
 def test_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,9 @@
 
 import json
 import math
+import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,7 +36,7 @@ def searched(drive: Drive, *words: str) -> str:
 @pytest.mark.slow
 def test_random_trials_are_known_beforehand(drive: Drive, tmp_path: Path) -> None:
     out = searched(drive)
-    assert "4 trials a row over optimizer.lr, drawn at random, by Shapes" in out
+    assert "4 trials a row over optimizer.lr, random, by Shapes" in out
     found = lrs(tmp_path / FOLDER)
     assert len({*found}) == 4
     assert (tmp_path / FOLDER / "v-grpo-one-t3-s0" / "STATUS").read_text() == "done"
@@ -43,9 +45,22 @@ def test_random_trials_are_known_beforehand(drive: Drive, tmp_path: Path) -> Non
     assert lrs(tmp_path / "other")[:4] == found
 
 
+@pytest.mark.slow
+def test_optuna_asks_the_same_again_after_a_kill(drive: Drive, tmp_path: Path) -> None:
+    searched(drive, "hydra/sweeper=optuna", "trials=7", "sweep_dir=whole")
+    process = drive(*WORDS, "hydra/sweeper=optuna", "trials=7", "sweep_dir=torn", pace=0.05)
+    time.sleep(2)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    out = searched(drive, "hydra/sweeper=optuna", "trials=7", "sweep_dir=torn")
+    assert lrs(tmp_path / "torn") == lrs(tmp_path / "whole")
+    assert len(lrs(tmp_path / "torn")) == 7
+    assert out.splitlines()[-1].startswith("best of V-GRPO, one: trial ")
+
+
 def search(folder: Path, better: str = "higher") -> Search:
     column = Column("s", "S", "eval/a", better)  # type: ignore[arg-type]
-    return Search({"lr": Space("log", (1e-4, 1e-2))}, 3, column, folder)
+    return Search("random", {"lr": Space("log", (1e-4, 1e-2))}, 3, column, folder, 1)
 
 
 def leave(run: Path, score: float, status: str = "done") -> None:

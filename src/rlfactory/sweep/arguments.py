@@ -19,6 +19,7 @@ LAUNCHERS = {
     "submitit_slurm": "hydra-submitit-launcher",
     "ray": "hydra-ray-launcher",
 }
+SWEEPERS = ("basic", "random", "optuna")
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class SweepArguments:
         gpus: names for CUDA_VISIBLE_DEVICES; None: all visible ones.
         rows: slugs, or patterns of them, of the rows to run; empty: all.
         launcher_words: `hydra.launcher.KEY=VALUE` words.
-        trials: of a search in each row; 0: no search.
+        sweeper: None: `random` where the file or the words have a search.
         search: spaces as typed, by key.
         axes: overrides with several values, by key.
     """
@@ -46,6 +47,7 @@ class SweepArguments:
     folder: Path | None = None
     launcher: str = "pool"
     launcher_words: Words = field(default_factory=list)
+    sweeper: str | None = None
     trials: int = 10
     search: dict[str, str] = field(default_factory=dict)
     axes: dict[str, list[str]] = field(default_factory=dict)
@@ -88,14 +90,11 @@ def _number(key: str, text: str, problems: list[Problem]) -> int | None:
     return None
 
 
-def _count(key: str, text: str, problems: list[Problem]) -> int | None:
-    return 0 if text == "0" else _number(key, text, problems)
-
-
-def _launcher(key: str, text: str, problems: list[Problem]) -> str | None:
-    if text in LAUNCHERS:
+def _option(key: str, text: str, problems: list[Problem]) -> str | None:
+    known = [*LAUNCHERS] if key == "hydra/launcher" else [*SWEEPERS]
+    if text in known:
         return text
-    problems.append(unknown_name(key, "launcher", text, LAUNCHERS))
+    problems.append(unknown_name(key, key.partition("/")[2], text, known))
     return None
 
 
@@ -153,7 +152,8 @@ _OWN: Mapping[str, tuple[str, Callable[[str, str, list[Problem]], Any]]] = {
     "gpus": ("gpus", lambda key, text, problems: None if text == "auto" else _listed(text)),
     "rows": ("rows", lambda key, text, problems: _listed(text)),
     "sweep_dir": ("folder", lambda key, text, problems: Path(text).expanduser()),
-    "hydra/launcher": ("launcher", _launcher),
-    "trials": ("trials", _count),
+    "hydra/launcher": ("launcher", _option),
+    "hydra/sweeper": ("sweeper", _option),
+    "trials": ("trials", _number),
 }
 """A sweep's own keys: the field of each, and how its value is read; it adds problems."""

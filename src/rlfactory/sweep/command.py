@@ -79,7 +79,7 @@ def sweep(words: Sequence[str]) -> int:
         return list_sweeps()
     asked = prepared(read_request(words))
     lines = plan_lines(asked.sheet, asked.table, asked.jobs, asked.plans, asked.folder)
-    of_search = [] if asked.search is None else [asked.search.line()]
+    of_search = [] if asked.search is None else asked.search.lines()
     print("\n".join([*lines, *of_search]), flush=True)
     return 0 if asked.request.only_plan else run(asked, words)
 
@@ -105,7 +105,7 @@ def prepared(request: SweepArguments) -> Sweep:
     grid = _of_rows(grid if search else share_stages(grid), request.rows)
     require_launcher(request.launcher)
     table = Table(name, size, sheet.about, columns, rows_of(sheet), grid)
-    jobs = search.jobs(grid) if search else grid
+    jobs = search.known(grid) if search else grid
     tried = search.probes(grid) + jobs if search else grid
     _require_typed([*grid, *tried], request.typed)
     plans = plans_of(tried)
@@ -150,13 +150,12 @@ def run(asked: Sweep, words: Sequence[str]) -> int:
     measure = first_measured(asked.table.columns).measure  # of a reward, whose name is shown
     score = measure.partition("/")[2].removeprefix("reward/").removesuffix("/mean")
     iterations = {name: plan.config["iterations"] for name, plan in asked.plans.items()}
-    jobs = asked.jobs
-    board = LiveTable(jobs, asked.folder, iterations, score, sys.stdout)
+    board = LiveTable(asked.jobs, asked.folder, iterations, score, sys.stdout)
     with locked(asked.folder), listening() as stop:
         asked.table.save(asked.folder)  # before any job, so that the folder is known as a sweep
         (asked.folder / LOGS).mkdir(exist_ok=True)
         with board.shown():
-            _runner(asked, board, stop)([launch_of(job, asked.folder) for job in jobs])
+            jobs = _run_jobs(asked, board, stop)
     print("\n".join(["", *outcome_lines(jobs, asked.folder, board.states, score)]))
     if asked.search is not None:
         print("\n".join(asked.search.best_lines(jobs)))
@@ -165,6 +164,15 @@ def run(asked: Sweep, words: Sequence[str]) -> int:
         print(f"stopped; finished and partial runs are kept. To resume: {typed}", file=sys.stderr)
         return 128 + stop.signals[0]
     return 0 if all(board.states[job.name] == "done" for job in jobs) else 1
+
+
+def _run_jobs(asked: Sweep, board: LiveTable, stop: StopRequest) -> list[Job]:
+    """Run the jobs; returns them with those that a search added."""
+    runner = _runner(asked, board, stop)
+    if asked.search is None:
+        runner([launch_of(job, asked.folder) for job in asked.jobs])
+        return asked.jobs
+    return asked.search.run(asked.jobs, asked.grid, asked.table, runner, board.add, stop)
 
 
 def _runner(asked: Sweep, board: LiveTable, stop: StopRequest) -> Runner:

@@ -102,8 +102,9 @@ class LiveTable:
         stream: TextIO,
     ) -> None:
         self.folder, self.score, self.iterations = folder, score, iterations
-        self.jobs = {job.name: job for job in jobs}
-        self.states = dict.fromkeys(self.jobs, "waiting")
+        self.jobs: dict[str, Job] = {}
+        self.states: dict[str, str] = {}
+        self.add(jobs)
         self._console = Console(file=stream)
         self._is_live = can_rewrite_lines(self._console)
         self._last_line = time.monotonic()
@@ -116,6 +117,11 @@ class LiveTable:
         """Show the table meanwhile, where there is a terminal."""
         with self._live if self._is_live else nullcontext():
             yield
+
+    def add(self, jobs: Sequence[Job]) -> None:
+        """Add jobs that a search has chosen."""
+        self.jobs |= {job.name: job for job in jobs}
+        self.states |= {job.name: "waiting" for job in jobs}
 
     def change(self, name: str, state: str) -> None:
         """Set a job's state; without a terminal a change prints a line."""

@@ -1,4 +1,4 @@
-"""A search: trials with values drawn at random, which are jobs as others are.
+"""A search: trials with values drawn at random beforehand, or chosen by Optuna one after the other.
 
 A trial's score is `objective`, the mean of the first column over its runs.
 """
@@ -6,8 +6,8 @@ A trial's score is `objective`, the mean of the first column over its runs.
 import hashlib
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -19,8 +19,9 @@ from rlfactory.run.folder import RunFolder
 from rlfactory.sweep.arguments import SweepArguments
 from rlfactory.sweep.folder import state_of
 from rlfactory.sweep.jobs import last_words
+from rlfactory.sweep.process import Runner, StopRequest, launch_of
 from rlfactory.sweep.sweep_file import SweepFile
-from rlfactory.sweep.table import Column, Job
+from rlfactory.sweep.table import Column, Job, Table
 
 Kind = Literal["log", "uniform", "int", "choice"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -79,8 +80,8 @@ def require_optuna() -> None:
     """PlanError unless Optuna is installed."""
     if find_spec("optuna") is None:
         message = "a search needs optuna, which is not installed; type pip install "
-        message += "'rlfactory[optuna]', or trials=0 for none"
-        raise PlanError([Problem("search", message, "trials=0")])
+        message += "'rlfactory[optuna]'"
+        raise PlanError([Problem("hydra/sweeper", message, "hydra/sweeper=basic")])
 
 
 def draw_random(spaces: Mapping[str, Space], count: int, *, seed: str) -> list[dict[str, Any]]:
@@ -96,6 +97,36 @@ def draw_random(spaces: Mapping[str, Space], count: int, *, seed: str) -> list[d
     study = optuna.create_study(sampler=sampler)
     drawn = [study.ask(distributions).params for _ in range(count)]
     return [{key: _short(value, spaces[key]) for key, value in one.items()} for one in drawn]
+
+
+def ask(
+    spaces: Mapping[str, Space], trials: Sequence[Trial], better: str, count: int, *, seed: str
+) -> list[dict[str, Any]]:
+    """Choose the values of the next `count` trials with Optuna's TPESampler."""
+    if not count:
+        return []
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    distributions = {key: _distribution(space) for key, space in spaces.items()}
+    sampler = optuna.samplers.TPESampler(
+        seed=_seed(seed, len(trials)), constant_liar=True, n_startup_trials=5
+    )
+    study = optuna.create_study(
+        direction="minimize" if better == "lower" else "maximize", sampler=sampler
+    )
+    for trial in trials:
+        failed = math.isnan(trial.score)
+        state = optuna.trial.TrialState.FAIL if failed else optuna.trial.TrialState.COMPLETE
+        study.add_trial(
+            optuna.trial.create_trial(
+                state=state,
+                value=None if failed else trial.score,
+                params=dict(trial.values),
+                distributions=distributions,
+            )
+        )
+    return [dict(study.ask(distributions).params) for _ in range(count)]
 
 
 def _distribution(space: Space) -> Any:
@@ -117,9 +148,9 @@ def _short(value: Any, space: Space) -> Any:
     return min(max(float(f"{value:.6g}"), low), high)
 
 
-def _seed(row: str) -> int:
-    """A seed below 2**31 that is the same for the same row."""
-    digest = hashlib.sha256(repr((row,)).encode()).digest()
+def _seed(*names: object) -> int:
+    """A seed below 2**31 that is the same for the same names."""
+    digest = hashlib.sha256(repr(names).encode()).digest()
     return int(int.from_bytes(digest[:6]) / 2**48 * 2**31)
 
 
@@ -128,28 +159,77 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True)
 class Search:
-    """A search for the first column's best number, separately in each row; `trials` in each."""
+    """A search for the first column's best number, separately in each row.
 
+    Attributes:
+        sweeper: `random` or `optuna`.
+        trials: how many in each row.
+        at_once: how many trials Optuna chooses at a time.
+    """
+
+    sweeper: str
     spaces: Mapping[str, Space]
     trials: int
     column: Column
     folder: Path
+    at_once: int
 
-    def line(self) -> str:
-        """The line of the plan about the search."""
+    def lines(self) -> Iterator[str]:
+        """The lines of the plan about the search."""
         over = f"{self.trials} trials a row over {', '.join(self.spaces)}"
-        return f"\nsearch: {over}, drawn at random, by {self.column.label}"
+        yield f"\nsearch: {over}, {self.sweeper}, by {self.column.label}"
 
     def probes(self, grid: Sequence[Job]) -> list[Job]:
         """Jobs at both ends of every space: checking them finds what is wrong with a key."""
         ends = [{key: s.values[end] for key, s in self.spaces.items()} for end in (0, -1)]
         return [trial_of(job, i, values) for job in grid for i, values in enumerate(ends)]
 
-    def jobs(self, grid: Sequence[Job]) -> list[Job]:
-        """The trials of every row's jobs."""
+    def known(self, grid: Sequence[Job]) -> list[Job]:
+        """The jobs known before any runs: all random ones, or those that Optuna chose before."""
         rows = dict.fromkeys(job.row for job in grid)
-        values = {row: draw_random(self.spaces, self.trials, seed=row) for row in rows}
-        return [trial_of(j, n, values[j.row][n]) for n in range(self.trials) for j in grid]
+        if self.sweeper == "random":
+            values = {row: draw_random(self.spaces, self.trials, seed=row) for row in rows}
+            return [trial_of(j, n, values[j.row][n]) for n in range(self.trials) for j in grid]
+        try:
+            jobs = Table.load(self.folder).jobs
+        except (OSError, ValueError):  # `merge_table` reports a damaged file
+            return []
+        return [job for job in jobs if "trial" in job.axes and job.row in rows]
+
+    def run(
+        self,
+        jobs: Sequence[Job],
+        grid: Sequence[Job],
+        table: Table,
+        runner: Runner,
+        add: Callable[[Sequence[Job]], None],
+        stop: StopRequest,
+    ) -> list[Job]:
+        """Run the known trials, then those that Optuna chooses from their scores; return all."""
+        runner([launch_of(job, self.folder) for job in jobs])
+        all_jobs = [*jobs]
+        while self.sweeper == "optuna" and not stop:
+            more = self._next_jobs(all_jobs, grid)
+            if not more:
+                break
+            all_jobs += more
+            # saved before they run: after a kill these are the known ones
+            table = replace(table, jobs=[*table.jobs, *more])
+            table.save(self.folder)
+            add(more)
+            runner([launch_of(job, self.folder) for job in more])
+        return all_jobs
+
+    def _next_jobs(self, jobs: Sequence[Job], grid: Sequence[Job]) -> list[Job]:
+        """The next jobs of each row: as many trials as run at once."""
+        more: list[Job] = []
+        for row in dict.fromkeys(job.row for job in grid):
+            past = self.trials_of([job for job in jobs if job.row == row])
+            count = max(0, min(self.at_once, self.trials - len(past)))
+            values = ask(self.spaces, past, self.column.better, count, seed=row)
+            row_jobs = [job for job in grid if job.row == row]
+            more += [trial_of(j, len(past) + i, v) for i, v in enumerate(values) for j in row_jobs]
+        return more
 
     def trials_of(self, jobs: Sequence[Job]) -> list[Trial]:
         """The trials of jobs, each with the mean over the runs of its last stage.
@@ -198,14 +278,18 @@ def search_of(
 ) -> Search | None:
     """The search that the arguments or the file ask for; None if neither does."""
     spaces = _spaces(sheet, size) | {k: typed_space(k, text) for k, text in request.search.items()}
-    if not spaces or not request.trials:
+    if request.sweeper == "basic" or (not spaces and request.sweeper is None):
         return None
+    if not spaces:
+        message = f"hydra/sweeper={request.sweeper} needs at least one key to search"
+        raise PlanError([Problem("search", message, "search.optimizer.lr=log(1e-5,1e-3)")])
     if column.better == "neither" or column.measure.partition("/")[0] in ("", "mean", "plan"):
         message = f"in this size the first column, {column.label}, can't be searched: "
         message += "it reads no metric of a run, or neither more nor less of it is better"
         raise PlanError([Problem("search", message)])
     require_optuna()
-    return Search(spaces, request.trials, column, folder)
+    sweeper = request.sweeper or "random"
+    return Search(sweeper, spaces, request.trials, column, folder, request.jobs or 1)
 
 
 def _spaces(sheet: SweepFile, size: str) -> dict[str, Space]:
