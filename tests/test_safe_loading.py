@@ -16,18 +16,13 @@ SOURCES = sorted((Path(__file__).parents[1] / "src").rglob("*.py"))
 RUNS_PROGRAMS = {"program_runner.py", "python_code.py", "targets.py"}
 """Of `reward=python`, which is there to run them, in a process of its own; and what compiles a
 method of a component, of packages whose code may run alone."""
-SAFE_LOADERS = ("SafeLoader", "get_yaml_loader()", "loader")
-"""OmegaConf's is a safe one too; `loader` is that of libyaml, or Python's."""
+SAFE_LOADERS = ("SafeLoader", "_loader()", "loader")
+"""OmegaConf's, which `_loader` returns, is a safe one too; `loader` is libyaml's, or Python's."""
 UNSAFE = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 ALLOWED_IMPORTS = {
     ("pretrained.py", "UnpicklingError"),
-    *(
-        (file, name)
-        for file in ("_hydra.py", "composition.py")
-        for name in ("HIGHEST_PROTOCOL", "dumps", "loads")
-    ),
 }
-"""An error to catch, and copies of configurations in memory: nothing that reads a file."""
+"""An error to catch: nothing that reads a file."""
 
 
 def _calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:

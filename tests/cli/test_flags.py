@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rlfactory.cli import flags
-from rlfactory.cli.flags import flags_first, plain_words, refuse_config_files
+from rlfactory.cli.flags import plain_words, refuse_config_files
 from rlfactory.config.problems import PlanError
-from rlfactory.sweep import arguments
 
 
 @pytest.mark.parametrize(
@@ -63,20 +61,6 @@ Refused = Callable[..., str]
 
 
 @pytest.mark.parametrize(
-    ("words", "ordered"),
-    [
-        (["a=1", "--cfg", "job", "b=2"], ["--cfg", "job", "a=1", "b=2"]),
-        (["a=1", "--cfg=job", "b=2"], ["--cfg=job", "a=1", "b=2"]),
-        (["a=1", "-m", "b=2"], ["-m", "a=1", "b=2"]),
-        (["a=1", "-c", "job", "-p", "algo", "b=2"], ["-c", "job", "-p", "algo", "a=1", "b=2"]),
-        (["--info", "a=1"], ["--info", "a=1"]),
-    ],
-)
-def test_flags_come_first(words: list[str], ordered: list[str]) -> None:
-    assert flags_first(words) == ordered
-
-
-@pytest.mark.parametrize(
     "words",
     [
         ["experiment=mine", "-cd", "conf", "--cfg", "job"],
@@ -103,16 +87,11 @@ def test_a_folder_and_flags_in_any_order(here: Command, tmp_path: Path, words: l
         (["-cn=mine", "seed=1"], "-cn: is no flag here: experiment=NAME", "rlfactory --help"),
         (["--config-path", "conf"], "-cd FOLDER adds a folder", "rlfactory --help"),
         (
-            ["-m", "hydra/launcher=slurm", "seed=1,2"],
-            "there is no launcher slurm; known are basic",
-            "",
+            ["-m", "hydra/launcher=joblib", "seed=1,2"],
+            "rlfactory sweep takes launchers",
+            "-m seed=",
         ),
-        (
-            ["-m", "hydra/launcher=joblb", "seed=1,2"],
-            "there is no launcher joblb",
-            "launcher=joblib",
-        ),
-        (["-m", "hydra/sweeper=optuna", "seed=1,2"], "pip install hydra-optuna-sweeper", "=basic"),
+        (["--info"], "--info: is no flag here: rlfactory explain", "rlfactory --help"),
     ],
     ids=str,
 )
@@ -121,20 +100,6 @@ def test_one_message_of_ours(refused: Refused, words: list[str], said: str, fix:
     assert said in shown
     assert fix in shown.splitlines()[-1]
     assert not any(word in shown for word in ("usage:", "unrecognized", "Traceback"))
-
-
-@pytest.mark.parametrize("has_srun", [True, False])
-def test_slurm_is_asked_for_on_a_cluster(has_srun: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flags.shutil, "which", lambda _: "/srun" if has_srun else None)
-    monkeypatch.setattr(arguments, "is_installed", lambda _: True)
-    found = [*flags.plugin_problems(["hydra/launcher=submitit_slurm"])]
-    assert [p.fix for p in found] == ([] if has_srun else ["hydra/launcher=submitit_local"])
-
-
-def test_a_launcher_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arguments, "is_installed", lambda _: False)
-    (problem,) = flags.plugin_problems(["hydra/launcher=submitit_slurm"])
-    assert "pip install hydra-submitit-launcher" in problem.message
 
 
 def test_the_line_that_makes_keys_the_roots_counts_at_the_top(

@@ -26,7 +26,7 @@ STARTS: dict[str, Sequence[str]] = {
 WORDS = {
     "check": ("check", "algo=grpo"),
     "list": ("list", "reward"),
-    "plugins": ("--info", "plugins"),
+    "completion": ("-sc", "install=bash"),
     "multirun": ("check", "-m", "seed=0,1"),
 }
 

@@ -148,7 +148,7 @@ def test_it_is_exported(tmp_path: Path) -> None:
         (["sample", "RUN", "--prompt", "x", "model.path=nowhere"], "nowhere does not exist"),
         (
             ["sample", "RUN", "--prompt", "x", "seed=3"],
-            "--prompt x --seed 3",
+            "is no path of this run",
         ),
         (
             ["sample", "RUN", "--prompt", "x", "iterations=3"],

@@ -1,6 +1,5 @@
 """Several runs from one command: a folder for each, and one that fails leaves the others be."""
 
-import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,6 @@ import pytest
 import yaml
 
 from rlfactory.cli import app
-from rlfactory.cli.multirun import complete_option, without_subcommand
 from rlfactory.config.problems import PlanError
 from rlfactory.train.process import worker
 
@@ -75,19 +73,6 @@ def test_mistakes_are_said_before_the_first_run(
     shown = refused(*words)
     assert said in shown
     assert shown.count("error:") == 1
-
-
-@pytest.mark.slow
-def test_hydras_own_keys_pass(ran: list[dict[str, Any]]) -> None:
-    assert app.dispatch(["-m", "seed=2", "hydra.job.chdir=false", "hydra/launcher=basic"]) == 0
-    assert len(ran) == 1
-
-
-@pytest.mark.slow
-def test_hydra_leaves_our_loggers_alone(ran: list[dict[str, Any]]) -> None:
-    """Its `disabled` logging silences every logger there is, so a failed job had an empty log."""
-    app.dispatch(["-m", "seed=2"])
-    assert not logging.getLogger("rlfactory.train.process.worker").disabled
 
 
 def test_an_impossible_job_is_reported_before_the_first_one_begins(
@@ -196,62 +181,3 @@ def test_an_interruption_ends_them_all(
     with pytest.raises(ended):
         app.dispatch(["-m", "seed=2,3"])
     assert len(begun) == 1
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("rlfactory algo=grpo_", ["algo=grpo_guard", "algo=grpo_token"]),
-        ("rlfactory experiment=peer/n", ["experiment=peer/nft"]),
-        ("rlfactory algo=nft experiment=peer/tempf", ["experiment=peer/tempflow"]),
-        ("rlfactory algo=zzz", []),
-        ("rlfactory algo", None),
-        ("rlfactory algo.clip_range=", None),
-        ("rlfactory algo=nft ", None),
-    ],
-)
-def test_options_of_a_group(line: str, expected: list[str] | None) -> None:
-    assert complete_option(line) == expected
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("rlfactory check algo=n", "rlfactory algo=n"),
-        ("rlfactory evaluate RUN seed=1 evaluation.", "rlfactory seed=1 evaluation."),
-        ("rlfactory -m algo=nft see", "rlfactory algo=nft see"),
-        ("rlfactory che", "rlfactory che"),
-        ("rlfactory check ", "rlfactory "),
-        ("rlfactory", "rlfactory"),
-    ],
-)
-def test_what_hydra_is_asked(line: str, expected: str) -> None:
-    assert without_subcommand(line) == expected
-
-
-@pytest.mark.parametrize(
-    ("line", "query", "expected"),
-    [
-        (
-            "rlfactory check experiment=peer/mix",
-            "bash",
-            "experiment=peer/mix experiment=peer/mix_flash",
-        ),
-        ("rlfactory experiment=peer/mix", "fish", "experiment=peer/mix\nexperiment=peer/mix_flash"),
-        ("rlfactory explain seed experiment=peer/nft algo.be", "bash", "algo.beta="),
-        ("rlfactory group_s", "bash", "group_size="),
-    ],
-)
-def test_the_shell_is_answered(
-    line: str, query: str, expected: str, here, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COMP_LINE", line)
-    monkeypatch.setenv("COMP_POINT", str(len(line)))
-    shown = here("-sc", f"query={query}")
-    assert (shown.returncode, shown.stdout.strip()) == (0, expected), shown.stderr
-
-
-def test_the_shell_gets_a_script(here) -> None:
-    shown = here("-sc", "install=bash")
-    assert shown.returncode == 0, shown.stderr
-    assert "hydra_bash_completion" in shown.stdout

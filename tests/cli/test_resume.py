@@ -213,32 +213,6 @@ def test_a_run_that_learned_something_is_not_replaced(words: list[str], tmp_path
         train(run, words, "iterations=1", "seed=7")
 
 
-def test_a_new_run_names_the_unfinished_one_of_its_configuration(
-    words: list[str],
-    gpt2_folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    short = [*words, "iterations=1"]
-    assert app.dispatch([*short, "run_dir=made"]) == 0
-    name = f"2026-01-01_00-00-00_{'-'.join(('ppo', gpt2_folder.name, 'function'))}-s0"
-    (tmp_path / "outputs").mkdir()
-    (tmp_path / "made").rename(tmp_path / "outputs" / name)
-    assert "unfinished" not in capsys.readouterr().out
-    RunFolder(tmp_path / "outputs" / name).set_status("interrupted")
-    monkeypatch.setattr("rlfactory.train.process.launch.run_or_launch", lambda *_: 0)
-    assert app.dispatch(short) == 0
-    line = f"an unfinished run of this configuration: rlfactory resume outputs/{name}"
-    assert line in capsys.readouterr().out
-    assert app.dispatch([*short, "seed=1"]) == 0
-    assert app.dispatch([*short, "optimizer.lr=0.5"]) == 0
-    RunFolder(tmp_path / "outputs" / name).set_status("done")
-    assert app.dispatch([*short, "run_dir=other"]) == 0
-    assert "unfinished" not in capsys.readouterr().out
-
-
 def test_what_is_no_run_can_not_be_resumed(refused: Callable[..., str], tmp_path: Path) -> None:
     assert "is no run folder" in refused("resume", str(tmp_path))
     assert "is no run folder" in refused("resume", str(tmp_path / "nowhere"))

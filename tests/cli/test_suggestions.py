@@ -25,43 +25,17 @@ FILES = {
 }
 TEXTS, IMAGES = "model=tiny_gpt2 reward=function", "reward=image_function"
 WRONG = """
-iterations=0
-iterations=-3
 iterations=1e3
-iterations=abc
-iterations=
-iterations=null
 iterations=2.5
-seed=-1
-group_size=0
-group_size=true
 group_size=1 algo=grpo
-epochs=0
-micro_batch=0
-prompts_per_iteration=-8
 updates_per_iteration=7
-max_failed=2
-max_grad_norm=0
-evaluation.prompts=0
 evaluation.weights=emaa
-evaluation.every=-1
-checkpoint.keep=0
-checkpoint.minutes=-1
 checkpoint.snapshot=atuo
-guard.non_finite=halt
 scoring.background=threads
-stop.mode=every
-ema.decay=1
 ema.schedule=powr
 old.schedule=warmup_cosine old.warmup=20 old.total=10
-learning_rate.final_scale=2
-latent_storage=int8
 branches=5
-branch_at=steps algo=grpo
-tail=0
 optimizer.lr=0
-optimizer.lr=abc
-optimizer.lr=null
 optimizer.betas=[0.9]
 optimizer.weight_decay=-1
 optimizer.amsgrad=true
@@ -70,7 +44,6 @@ sed=3
 +sed=3
 +seed=3
 algo.bta=1
-algo.beta=
 algo=grpo,
 algo=grpoo
 algo=ppo
@@ -78,7 +51,6 @@ algo=ppo model=tiny_sd
 algo=rloo model=tiny_flux
 algo=grpo_token group_size=6
 algo=nft model=tiny_gpt2
-algo=grpo model=tiny_gpt2 seed=-1
 algo=ddpo_sf updates_per_iteration=2
 algo=ddpo_sf epochs=2 updates_per_iteration=1
 algo=grpo dynamics=ode
@@ -107,8 +79,6 @@ model.path=zoo:none
 model=tiny_sd model.path=/no/where
 model=tiny_flux model.path=/no/where
 model=tiny_gpt2 model.path=/no/where
-model=sd35 model.path=/no/where
-model=flux model.path=zoo:tiny_sd3
 model=tiny_sd model.path=zoo:tiny_gpt2
 model.size=60
 model.size=1000
@@ -138,7 +108,6 @@ logger=several
 prompts=movies
 prompts=mine.txt
 prompts=rows.jsonl
-prompts=rows.csv
 prompts=owner/name
 prompts.path=mine.txt
 prompts.path=rows.jsonl model=tiny_gpt2
@@ -163,13 +132,43 @@ precision=bf61
 precision.weights=bfloat16
 memory.attention=flsh
 hardware=ddp hardware.processes=3
-hardware=ddp hardware.processes=2 hardware.shard_size=4
 run_dir=
 run_dir=a{b
 recipe=nothing
 hydra/launcher=joblb
 hydra/sweeper=optuna
 """.replace("FUNCTION", TEXTS).replace("PICTURES", IMAGES)
+TOLD = """
+iterations=0
+iterations=-3
+iterations=abc
+iterations=
+iterations=null
+seed=-1
+group_size=0
+group_size=true
+epochs=0
+micro_batch=0
+prompts_per_iteration=-8
+max_failed=2
+max_grad_norm=0
+evaluation.prompts=0
+evaluation.every=-1
+checkpoint.keep=0
+checkpoint.minutes=-1
+guard.non_finite=halt
+stop.mode=every
+ema.decay=1
+learning_rate.final_scale=2
+latent_storage=int8
+branch_at=steps algo=grpo
+tail=0
+optimizer.lr=abc
+optimizer.lr=null
+algo.beta=
+algo=grpo model=tiny_gpt2 seed=-1
+"""
+"""Values of which nobody can say what was meant: what is allowed is said, and nothing suggested."""
 COMMANDS = [line for line in WRONG.splitlines() if line]
 
 
@@ -187,7 +186,7 @@ def suggestions(shown: str) -> list[list[str]]:
 
 
 def test_there_are_enough() -> None:
-    assert sum("model=" not in line for line in COMMANDS) > 100
+    assert sum("model=" not in line for line in COMMANDS) > 70
     assert len({*COMMANDS}) == len(COMMANDS)
 
 
@@ -214,6 +213,12 @@ def dispatch_checked(words: list[str]) -> int:
     return app.dispatch(["check", *words] if is_plan else words)
 
 
+@pytest.mark.parametrize("line", [line for line in TOLD.splitlines() if line])
+def test_what_is_allowed_is_said(line: str, refused: Refused) -> None:
+    (shown,) = refused("check", *shlex.split(line)).splitlines()
+    assert "; allowed is " in shown
+
+
 @pytest.mark.usefixtures("files")
 def test_what_leads_nowhere_is_not_suggested(refused: Refused) -> None:
     assert "try:" not in refused("check", "optimizer.betas=[1,")
@@ -227,9 +232,9 @@ def test_what_leads_nowhere_is_not_suggested(refused: Refused) -> None:
 
 
 def test_one_command_for_all_problems(refused: Refused) -> None:
-    shown = refused("check", "iterations=0", "seed=-1", "algo=nft", "algo.bta=1")
+    shown = refused("check", "iterations=1e3", "sed=1", "algo=nft", "algo.bta=1")
     assert shown.count("error:") == 3
-    assert suggestions(shown) == [["check", "iterations=1", "seed=0", "algo=nft", "algo.beta=1"]]
+    assert suggestions(shown) == [["check", "iterations=1000", "seed=1", "algo=nft", "algo.beta=1"]]
 
 
 def test_what_is_missed_for_a_misnamed_word_comes_with_it(refused: Refused) -> None:
@@ -241,8 +246,8 @@ def test_what_is_missed_for_a_misnamed_word_comes_with_it(refused: Refused) -> N
 
 
 def test_each_problem_has_its_own_where_one_can_not_be_fixed(refused: Refused) -> None:
-    shown = refused("check", "iterations=0", "reward=image_function", "reward.function=no.py:f")
-    assert shown.splitlines()[1] == "    instead: iterations=1"
+    shown = refused("check", "iterations=1e3", "reward=image_function", "reward.function=no.py:f")
+    assert shown.splitlines()[1] == "    instead: iterations=1000"
     assert shown.count("instead:") == 1
     assert "try:" not in shown, "no command mends both"
 

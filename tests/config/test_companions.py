@@ -1,16 +1,15 @@
 """Recipes: found without being named, complete, beneath all that is typed."""
 
 import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rlfactory.config._hydra import main
-from rlfactory.config.companions import layers_of, replaced_nodes
-from rlfactory.config.options import folders, options
+from rlfactory.cli.multirun import planned_jobs
+from rlfactory.config.composition import Composition
+from rlfactory.config.options import options
 from rlfactory.config.overrides import (
     compose,
     override_frozen,
@@ -85,8 +84,7 @@ def test_every_pair_has_one_and_plans_without_further_words(model: str, algo: st
         "the model was distilled",
         "few steps of this",
     )
-    of_several = "samples an iteration are of a run on several GPUs"
-    assert all(text.startswith(known) or of_several in text for text in notes)
+    assert all(text.startswith(known) for text in notes)
 
 
 def test_nothing_is_criticised_by_its_own_plan() -> None:
@@ -272,19 +270,10 @@ def test_departures_are_told() -> None:
     assert not any("published" in t for t in small)
 
 
-def test_each_job_of_a_multirun_has_its_recipe(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Hydra's own command line knows none, and is running while the jobs are composed."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["rlfactory"])
-    found = []
-
-    def job(words: list[str], folder: Path, number: int) -> None:
-        done = compose(words)
-        found.append((done.choices["recipe"], done.values["schedule"]["steps"]))
-
-    main(job, ["-m", "model=sd35,tiny_sd3", "algo=grpo,awm"])
+def test_each_job_of_a_multirun_has_its_recipe() -> None:
+    words = ["model=sd35,tiny_sd3", "algo=grpo,awm", "hardware.memory_gb=80"]
+    jobs = planned_jobs([*words, "hardware.device=cuda"]).values()
+    found = [(job.choices["recipe"], job.config["schedule"]["steps"]) for job in jobs]
     assert found == [("sd35_grpo", 10), ("sd35_awm", 14), ("none", 10), ("none", 10)]
 
 
@@ -409,10 +398,10 @@ def test_keys_that_are_gone_may_be_deleted_all_the_same() -> None:
     assert problem.key == "schedule.nothing"
 
 
-def test_a_configuration_without_a_conflict_is_as_hydra_merges_it() -> None:
+def test_a_configuration_without_a_conflict_has_all_that_its_files_set() -> None:
     for words in ([], ["algo=grpo"], ["model=sd35"], ["model=sd15", "algo=awm"]):
-        choices = compose(words).choices
-        assert replaced_nodes(choices, layers_of(choices, folders())) == {}
+        found = Composition.of(words)
+        assert all(found.has_effect(layer, key) for layer in found.layers for key in layer.values)
 
 
 BESIDE = ("window", "times", "dynamics", "advantage", "regularizer")

@@ -19,7 +19,7 @@ def test_a_path_is_the_option_of_its_kind_and_its_path(tmp_path: Path) -> None:
     assert with_options(["model=gpt2", "model.path=x"], ()) == ["model=gpt2", "model.path=x"]
     kept = ["model=Qwen/Qwen3-0.6B", "model.path=/copy"]
     assert with_options(kept, ()) == ["model=causal_lm", "model.path=/copy"]
-    assert with_options(["model=me/a,me/b"], ()) == ["model=causal_lm", "model.path=me/a,me/b"]
+    assert with_options(["model=me/a,me/b"], ()) == ["model=me/a,me/b"]  # each job by itself
     for word in ("model=", "model=null", "model=no_such", "+model=me/a", "model='"):
         assert with_options([word], ()) == [word]
 

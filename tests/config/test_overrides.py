@@ -42,7 +42,8 @@ def test_amending_finds_mistakes(frozen: dict[str, Any], word: str) -> None:
 
 
 def test_mistakes_are_found_in_one_composition() -> None:
-    with patch.object(overrides, "Composition", wraps=overrides.Composition) as composed:
+    of = overrides.Composition.of
+    with patch.object(overrides.Composition, "of", wraps=of) as composed:
         found = compose(["algo=grpo", "iteratons=3", "optimizer.lrr=1", "seed=4"])
     assert [problem.key for problem in found.problems] == ["iteratons", "optimizer.lrr"]
     assert found.values["seed"] == 4
@@ -59,12 +60,12 @@ def test_what_is_no_option_leaves_the_model_that_other_keys_go_by() -> None:
 def test_a_group_of_ones_own_is_chosen_and_hydra_knows_what_was_typed(tmp_path: Path) -> None:
     (tmp_path / "budget").mkdir()
     (tmp_path / "budget" / "short.yaml").write_text(
-        "# @package _global_\niterations: 3\nrun_dir: a/${hydra:job.override_dirname}\n"
+        "# @package _global_\niterations: 3\nrun_dir: a/${hydra:runtime.choices.budget}\n"
     )
     searchpath = f"hydra.searchpath=[{tmp_path}]"
     values = compose([searchpath, "+budget=short", "seed=4"]).values
     assert values["iterations"] == 3
-    assert values["run_dir"] == "a/+budget=short,seed=4"
+    assert values["run_dir"] == "a/short"
 
 
 def test_an_own_name_of_a_run_folder_leaves_itself_out() -> None:
@@ -105,7 +106,7 @@ def test_a_list_item_can_be_set() -> None:
 def lines(key: str, *overrides: str) -> list[tuple[str, str]]:
     """Each origin's file and the line it points at."""
     found = []
-    for origin in origins(key, overrides):
+    for origin in origins(key, compose(overrides)):
         if origin.place.startswith("command line"):
             found.append((origin.place, origin.value))
         else:

@@ -97,7 +97,8 @@ def test_a_key_that_the_plan_reads_must_have_a_value() -> None:
     with pytest.raises(PlanError) as caught:
         plan_from_words("~schedule.steps")
     (problem,) = caught.value.problems
-    assert (problem.key, problem.fix) == ("schedule.steps", "schedule.steps=10")
+    assert (problem.key, problem.fix) == ("schedule.steps", "")
+    assert "is missing; type +schedule.steps=VALUE" in problem.message
 
 
 @pytest.mark.parametrize(("word", "fix"), [("run_dir=1", '"1"'), ("run_dir=true", '"true"')])

@@ -112,13 +112,11 @@ def rendered(board: LiveTable) -> list[str]:
 def test_the_table_has_a_row_a_job(tmp_path: Path) -> None:
     board, _ = begun(tmp_path)
     board.change("r-s0", "running")
-    board.add([Job("new-s0", "new", "new-s0", [])])
     assert rendered(board) == [
         "job seed status iteration b left",
         "r-s0 0 running 4/10 0.500 0:30 left",
         "r-s1 1 waiting",
         "r-s2 2 waiting",
-        "new-s0 waiting",
     ]
 
 

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 from rlfactory.cli.flags import (
     COMMANDS,
+    COMPLETION_FLAGS,
+    CONFIG_FLAGS,
     FORCE,
     FUNCTIONS,
-    HYDRA_FLAGS,
     MULTIRUN_FLAGS,
     TAKE_OVER,
     WITH_FLAGS,
     WITH_WORDS,
     flag_problems,
     plain_words,
-    plugin_problems,
     refuse_config_files,
 )
 from rlfactory.config.problems import PlanError, Problem, closest, override_key, report
@@ -34,6 +34,7 @@ from rlfactory.utils.processes import exit_at_once
 from rlfactory.utils.version import __version__
 
 if TYPE_CHECKING:
+    from rlfactory.config.composition import ComposedConfig
     from rlfactory.config.plan import Plan
 
 
@@ -78,7 +79,6 @@ def main() -> None:
 
 def dispatch(argv: Sequence[str]) -> int:
     """Run a subcommand, or train."""
-    from rlfactory.config.overrides import plan_composed
     from rlfactory.config.own_code import names_in
     from rlfactory.config.words import normalise_words
 
@@ -99,16 +99,23 @@ def dispatch(argv: Sequence[str]) -> int:
     command = words[0] if words else ""
     if command in ("check", "estimate") or command not in WITH_WORDS:
         refuse_config_files(words)
-        if problems := [*flag_problems(words), *plugin_problems(words)]:
+        if problems := [*flag_problems(words)]:
             raise PlanError(problems)
     if command in WITH_WORDS:
         return _call(words)
-    if any(word.split("=")[0] in HYDRA_FLAGS for word in words):
-        if MULTIRUN_FLAGS & {*words}:
-            _refuse_words([word for word in words if not word.startswith("-")])
-        from rlfactory.cli.multirun import hydra_command
+    if COMPLETION_FLAGS & {*words}:
+        from rlfactory.cli.completion import complete
 
-        return hydra_command(words, lambda composed: start(plan_composed(composed), argv))
+        return complete(words)
+    flags = (*CONFIG_FLAGS, *MULTIRUN_FLAGS)
+    overrides = [word for word in words if word not in flags]
+    if CONFIG_FLAGS & {*words}:
+        return show_config([word for word in overrides if word != "job"])
+    if MULTIRUN_FLAGS & {*words}:
+        from rlfactory.cli.multirun import run_jobs
+
+        _refuse_words(overrides)
+        return run_jobs(overrides, lambda plan: start(plan, argv))
     return train(words, argv)
 
 
@@ -135,7 +142,6 @@ def start(plan: "Plan", typed: Sequence[str]) -> int:
         existing_config,
         replaces,
         resume_run,
-        unfinished_run,
     )
     from rlfactory.train.process.launch import require_possible, run_or_launch
     from rlfactory.train.process.run_arguments import RunArguments
@@ -152,14 +158,20 @@ def start(plan: "Plan", typed: Sequence[str]) -> int:
         return resume_run(plan, frozen, FORCE in typed, TAKE_OVER in typed)
     if replace:
         print(f"{plan.run_dir}: the run ended before its first checkpoint, and is replaced")
-    unfinished = unfinished_run(plan)
     create_run(plan, shlex.join(["rlfactory", *typed]), replace=replace)
     print(plan.table(color=sys.stdout.isatty()), flush=True)
-    if unfinished is not None:
-        command = f"rlfactory resume {shlex.quote(str(unfinished))}"
-        print(f"an unfinished run of this configuration: {command}", flush=True)
     silence_notices()
     return run_or_launch(RunArguments(plan.run_dir), plan.config)
+
+
+def show_config(overrides: Sequence[str]) -> int:
+    """Print the configuration, of `--cfg job`."""
+    import yaml
+
+    _refuse_words(overrides)
+    plan = _plan(overrides)
+    print(yaml.safe_dump(plan.config, sort_keys=False, allow_unicode=True), end="")
+    return 0
 
 
 def _run_non_main(plan: "Plan", force: bool) -> int:
@@ -230,15 +242,15 @@ def _plan(overrides: Sequence[str]) -> "Plan":
     try:
         return plan_composed(composed)
     except PlanError as error:
-        raise PlanError(_with_places(error.problems, composed.overrides)) from error
+        raise PlanError(_with_places(error.problems, composed)) from error
 
 
-def _with_places(problems: Sequence[Problem], overrides: Sequence[str]) -> list[Problem]:
+def _with_places(problems: Sequence[Problem], composed: "ComposedConfig") -> list[Problem]:
     """Problems with the file and line that set the key, unless an override did."""
     from rlfactory.cli.explain import defined_in
 
-    typed = {override_key(word) for word in sys.argv[1:]} | {override_key(o) for o in overrides}
-    places = {p.key: defined_in(p.key, overrides) for p in problems if p.key not in typed}
+    typed = {override_key(word) for word in [*sys.argv[1:], *composed.overrides]}
+    places = {p.key: defined_in(p.key, composed) for p in problems if p.key not in typed}
     return [
         replace(p, message=f"{p.message} (set in {place})") if (place := places.get(p.key)) else p
         for p in problems

@@ -4,18 +4,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from rlfactory.config._hydra import CompositionError, merged_files, parse
+from rlfactory.config._hydra import parse
 from rlfactory.config.composition import ComposedConfig
 from rlfactory.config.key_reference import comments, file_reference, key_reference, settings
-from rlfactory.config.options import folders, options
+from rlfactory.config.options import options
+from rlfactory.config.override_problems import check_key
 from rlfactory.config.overrides import SHARED, compose
-from rlfactory.config.peers.unknown_keys import explain_unknown, peer_name
+from rlfactory.config.peers.unknown_keys import peer_name
 from rlfactory.config.problems import PlanError, Problem, override_key, unknown_name
 from rlfactory.config.schema.root import COMPONENTS, GROUPS
 from rlfactory.config.schema.signature import read_signature
 from rlfactory.config.schema.static_names import TargetError
 from rlfactory.config.schema.targets import is_foreign_optimizer
-from rlfactory.config.words import searched, typed_value
+from rlfactory.config.words import read, searched, typed_value
 from rlfactory.utils.dotted_keys import last_part, leaves, value_at
 
 
@@ -61,20 +62,20 @@ def explain_words(words: Sequence[str]) -> str:
     if not keys and (groups := [g for g in GROUPS if first in options(g, searched(overrides))]):
         return "\n".join(describe_option(group, first, overrides) for group in groups)
     if not keys:
-        values = composed.values
-        meant = peer_name(first, typed, values)
-        if meant is not None:
-            meant = replace(meant, candidates=(), instead=None, fix=_explained(meant.candidates))
-        place = _where(first, values)
-        unknown = explain_unknown(first, None, *place, values, searched(overrides))
-        raise PlanError([meant or unknown])
-    return "\n".join(_describe(key, composed, overrides) for key in keys)
+        raise PlanError([_unknown(first, typed, composed, searched(overrides))])
+    return "\n".join(_describe(key, composed) for key in keys)
 
 
-def _explained(candidates: Sequence[Sequence[str]]) -> str:
-    """The command that explains the last key that words set in place of another library's."""
-    keys = [override_key(word) for words in candidates[:1] for word in words]
-    return f"rlfactory explain {keys[-1]}" if keys else ""
+def _unknown(key: str, typed: str, composed: ComposedConfig, places: Sequence[str]) -> Problem:
+    """The problem of a key that there is none of, and the command that explains what is meant."""
+    if (meant := peer_name(key, typed, composed.values)) is not None:
+        keys = [override_key(word) for words in meant.candidates[:1] for word in words]
+        fix = f"rlfactory explain {keys[-1]}" if keys else ""
+        return replace(meant, candidates=(), instead=None, fix=fix)
+    problems: list[Problem] = []
+    override = read(f"~{key}", problems)
+    found = None if override is None else check_key(override, composed.values, places)
+    return found or problems[0]
 
 
 def describe_option(group: str, option: str, overrides: Sequence[str] = ()) -> str:
@@ -108,11 +109,10 @@ def _in_class(key: str, values: Mapping[str, object]) -> Iterator[Origin]:
                 yield Origin(f"default of {target}", typed_value(parameter.plain_default))
 
 
-def _describe(key: str, composed: ComposedConfig, overrides: Sequence[str]) -> str:
+def _describe(key: str, composed: ComposedConfig) -> str:
     """A key with its value, meaning and origins."""
     value = value_at(composed.values, key)
-    recipe = [w for w in composed.overrides if override_key(w) == "recipe" and w not in overrides]
-    found = [*_in_class(key, composed.values), *origins(key, [*recipe, *overrides])]
+    found = [*_in_class(key, composed.values), *origins(key, composed)]
     reference = key_reference(key, composed.values, composed.choices)
     is_group = isinstance(value, Mapping)
     shown = composed.choices.get(key, "") if is_group else typed_value(value)
@@ -133,41 +133,23 @@ def _keys_named(name: str, composed: ComposedConfig) -> list[str]:
     return [key for key, _ in found if last_part(key) == name]
 
 
-def _where(key: str, values: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
-    """A key up to its first unknown name, and the mapping that lacks that name."""
-    node: Mapping[str, object] = values
-    parts = key.split(".")
-    for depth, part in enumerate(parts, start=1):
-        if part not in node:
-            return ".".join(parts[:depth]), node
-        inner = node[part]
-        node = inner if isinstance(inner, Mapping) else {}
-    return key, node
-
-
-def origins(key: str, overrides: Sequence[str]) -> list[Origin]:
+def origins(key: str, composed: ComposedConfig) -> list[Origin]:
     """Every file and override that sets a key, in order."""
-    group, _, below = key.partition(".")
-    retargeted = group in COMPONENTS and any(
-        override_key(o) == f"{group}._target_" for o in overrides
-    )
-    in_files = [] if retargeted and below and key not in SHARED else _in_files(key, overrides)
-    typed = [o.input_line or "" for o in parse(overrides) if o.key_or_group == key]
+    typed = [o.input_line or "" for o in parse(composed.overrides) if o.key_or_group == key]
     lines = [Origin(f"command line: {w}", w.partition("=")[2]) for w in typed if "=" in w]
-    return [*in_files, *lines]
+    return [*_in_files(key, composed), *lines]
 
 
-def defined_in(key: str, overrides: Sequence[str]) -> str | None:
+def defined_in(key: str, composed: ComposedConfig) -> str | None:
     """The file and line that a key's value comes from; None if no file sets it."""
-    try:
-        return next((o.place for o in reversed([*_in_files(key, overrides)])), None)
-    except CompositionError:
-        return None
+    return next((origin.place for origin in reversed([*_in_files(key, composed)])), None)
 
 
-def _in_files(key: str, overrides: Sequence[str]) -> Iterator[Origin]:
-    places = folders(searched(overrides))
-    for name in merged_files(overrides):
-        path = next((p for folder in places if (p := folder / f"{name}.yaml").is_file()), None)
-        if path is not None and (given := settings(path).get(key)) is not None:
-            yield Origin(f"{path}:{given.line}", given.value)
+def _in_files(key: str, composed: ComposedConfig) -> Iterator[Origin]:
+    group, found = key.partition(".")[0], composed.composition
+    is_retargeted = f"{group}._target_" in map(override_key, composed.overrides)
+    if found is None or (is_retargeted and group in COMPONENTS and key not in SHARED):
+        return
+    for layer in found.layers:
+        if found.has_effect(layer, group) and (given := settings(layer.path).get(key)):
+            yield Origin(f"{layer.path}:{given.line}", given.value)

@@ -22,14 +22,9 @@ from rlfactory.run.inputs import keep_inputs
 from rlfactory.run.lock import require_free
 from rlfactory.tools.extend import is_done, keep_config
 from rlfactory.train.process.begun_code import remember_code
-from rlfactory.utils.data_files import FileError
 from rlfactory.utils.dotted_keys import with_absolute_paths
 
 Config = Mapping[str, Any]
-TIMESTAMP = len("2026-01-31_12-00-00")
-"""The length of the timestamp that begins the name of a run folder without `run_dir`."""
-SEARCHED = 20
-"""How many folders, the newest first, are searched for an unfinished run."""
 
 
 def existing_config(plan: Plan) -> Config | None:
@@ -88,29 +83,6 @@ def require_usable(plan: Plan) -> None:
             require_same(plan, frozen)
     except RunFolderError as error:
         raise unusable(error) from error
-
-
-def unfinished_run(plan: Plan) -> Path | None:
-    """The newest run of the same configuration that was stopped, for a plan without `run_dir`."""
-    if plan.config["run_dir"] is not None or not plan.run_dir.parent.is_dir():
-        return None
-    ending = plan.run_dir.name[TIMESTAMP:]
-    alike = [p for p in plan.run_dir.parent.iterdir() if p.name[TIMESTAMP:] == ending]
-    newest_first = sorted(alike, reverse=True)[:SEARCHED]
-    return next((path for path in newest_first if _is_unfinished(path, plan)), None)
-
-
-def _is_unfinished(path: Path, plan: Plan) -> bool:
-    """Whether a folder holds a run of this plan that can be resumed."""
-    folder = RunFolder(path)
-    try:
-        if not folder.has_checkpoint or folder.read_status() == "done":
-            return False
-        require_free(path)
-    except (RunFolderError, FileError):  # no run, or one that somebody trains
-        return False
-    frozen = try_frozen(folder.config)
-    return frozen is not None and not differences(frozen, yaml.safe_load(plan.frozen()))
 
 
 def require_unlocked(path: Path, take_over: bool) -> None:

@@ -22,8 +22,6 @@ from rlfactory.utils.dotted_keys import absolute, file_of, path_values
 from rlfactory.utils.live_objects import references_in
 
 FORCE = "--force"
-FLAGS = ("--temperature", "--steps", "--size", "--guidance", "--seed", "--count", "--weights")
-"""What `sample` takes as flags and other commands as keys."""
 LAYOUT = ("micro_batch", "sample_batch", "hardware")
 HUB_ID = re.compile(r"(zoo:[\w-]+|[\w-][\w.-]*/[\w.-]+)")
 
@@ -32,9 +30,6 @@ def sample(words: Sequence[str]) -> int:
     """Generate samples with a run's weights."""
     a = parsed("sample", words)
     config = require_run(a.run)
-    if typed := [word.partition("=") for word in a.overrides if _sample_flag(word) in FLAGS]:
-        flags = [(key, _sample_flag(key), value) for key, _, value in typed]
-        raise PlanError(Problem(k, f"is a flag here, {f} {v}", "", (f, v)) for k, f, v in flags)
     moved = relocations(a.run, a.overrides, config)
     if a.prompt:
         prompts = _with_pictures(a.prompt, a.image)
@@ -69,11 +64,6 @@ def _require_destination(a: argparse.Namespace) -> None:
         raise PlanError([Problem("--to", f"{message}; type {typed}")])
     if a.private and a.push is None:
         raise PlanError([Problem("--private", "goes with --push USER/NAME")])
-
-
-def _sample_flag(word: str) -> str:
-    """The flag of the last part of a key."""
-    return f"--{override_key(word).rpartition('.')[2]}"
 
 
 def _with_pictures(prompts: Sequence[str], paths: Sequence[Path] | None) -> Sequence[str]:

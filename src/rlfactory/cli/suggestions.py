@@ -4,11 +4,7 @@ import shlex
 from collections.abc import Sequence
 
 from rlfactory.cli.flags import MULTIRUN_FLAGS
-from rlfactory.config.peers.values import number
 from rlfactory.config.problems import PlanError, Problem, fixed_words, override_key
-
-ROUNDS = 4
-"""How often fixes are applied and the result planned: a new choice may need further fixes."""
 
 
 def working_command(problems: Sequence[Problem], typed: Sequence[str]) -> str | None:
@@ -19,30 +15,20 @@ def working_command(problems: Sequence[Problem], typed: Sequence[str]) -> str | 
         typed: its words.
 
     Returns:
-        The command; empty if the fixes lead to none; None if they are no overrides of a plan, or
-        a problem has none, so that nothing can be tried.
+        The command; empty if it would be refused too; None if a problem has no fix that gives a
+        plan, so that nothing can be tried.
     """
     command = [word for word in typed[:1] if word in ("check", "estimate")]
-    if not _is_planned(typed[len(command) :]) or _fixed(problems, typed, command) is None:
+    is_plan = _is_planned(typed[len(command) :])
+    # of what was misnamed first: other problems are those of a plan without it
+    misnamed = [problem for problem in problems if problem.candidates]
+    if not is_plan or (words := _fixed(misnamed or problems, typed, command)) is None:
         return None
-    words, seen, meant = list(typed), {tuple(typed)}, set[str]()
-    for _ in range(ROUNDS):
-        # of what was misnamed first: other problems are those of a plan without it
-        misnamed = [problem for problem in problems if problem.candidates]
-        fixed = _fixed(misnamed or problems, words, command)
-        if fixed is None or tuple(fixed) in seen or not meant <= {*fixed}:
-            return ""  # what replaces a fix by another one is not what was meant
-        # a number that is allowed by itself may be too small beside others
-        meant |= {w for w in {*fixed} - {*words} if number(w.partition("=")[2]) is None}
-        words = fixed
-        seen.add(tuple(words))
-        try:
-            _check(words[len(command) :])
-        except PlanError as error:
-            problems = error.problems
-        else:
-            return f"rlfactory {shlex.join(words)}"
-    return ""
+    try:
+        _check(words[len(command) :])
+    except PlanError:
+        return ""
+    return f"rlfactory {shlex.join(words)}"
 
 
 def _check(words: Sequence[str]) -> None:
@@ -57,7 +43,7 @@ def _check(words: Sequence[str]) -> None:
         planned_jobs(own)
         return
     found = compose(own)
-    checked_traits(found.values, found.problems, found.defaults)
+    checked_traits(found.values, found.problems)
 
 
 def _is_planned(words: Sequence[str]) -> bool:

@@ -1,45 +1,39 @@
 """The adapter to Hydra, the only module that imports it or OmegaConf.
 
-Merges files, changes values, lists the search path, runs launcher plug-ins and Hydra's command
-line.
+Reads overrides, lists the files that they choose, changes values, and runs launcher plug-ins.
 """
 
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
-from pickle import HIGHEST_PROTOCOL, dumps, loads  # of objects in memory alone
 from typing import Any
 
 import hydra
 import yaml
-from hydra import compose, initialize_config_dir
-from hydra._internal import defaults_list
+from hydra import version
 from hydra._internal.callbacks import Callbacks
 from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
-from hydra._internal.core_plugins import file_config_source, importlib_resources_config_source
-from hydra._internal.sources_registry import SourcesRegistry
-from hydra.core.config_search_path import ConfigSearchPath
-from hydra.core.default_element import InputDefault
-from hydra.core.global_hydra import GlobalHydra
+from hydra._internal.config_repository import CachingConfigRepository, ConfigRepository
+from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra._internal.defaults_list import create_defaults_list
+from hydra._internal.utils import create_config_search_path
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override as Override
 from hydra.core.plugins import Plugins
+from hydra.core.utils import setup_globals
 from hydra.errors import HydraException
-from hydra.plugins.config_source import ConfigResult, ConfigSource
-from hydra.plugins.search_path_plugin import SearchPathPlugin
+from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf
 from omegaconf._utils import get_yaml_loader
 from omegaconf.errors import OmegaConfBaseException
 
 from rlfactory.config.paths import packaged_folder
-from rlfactory.config.schema.root import COMPONENTS
-from rlfactory.config.schema.targets import plugins, with_defaults
+from rlfactory.config.schema.targets import with_defaults
 
 # 1.4 deprecates the argument that 1.3 wants
 _VERSION = {"version_base": "1.3"} if hydra.__version__ < "1.4" else {}
@@ -50,86 +44,25 @@ CompositionError = (
 )
 
 
-class _InstalledPlugins(SearchPathPlugin):
-    """Adds the `conf` package of each installed plug-in to Hydra's search path."""
-
-    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        for name, package in plugins().items():
-            search_path.append(provider=name, path=f"pkg://{package}")
-
-
-# named as Hydra's: a process of a launcher registers those again, and compares the names
-class FileConfigSource(file_config_source.FileConfigSource):
-    """Files of options, whose components have the defaults of their signatures beneath."""
+class _Folder(FileConfigSource):
+    """A folder of options, of whose files Hydra reads the defaults; values are merged elsewhere."""
 
     def load_config(self, config_path: str) -> ConfigResult:
-        return _loaded(self, config_path, super().load_config)
+        file = Path(self.path, f"{config_path}.yaml")
+        content = {k: v if k == "defaults" else None for k, v in read_yaml(file).items()}
+        with file.open(encoding="utf-8") as opened:
+            header = self._get_header_dict(opened.read(512))
+        return ConfigResult(self.provider, self.path, OmegaConf.create(content), header)
 
 
-class ImportlibResourcesConfigSource(
-    importlib_resources_config_source.ImportlibResourcesConfigSource
-):
-    """The same in packages, as plug-ins have them."""
+class _Repository(ConfigRepository):
+    """The folders of options."""
 
-    def load_config(self, config_path: str) -> ConfigResult:
-        return _loaded(self, config_path, super().load_config)
+    def __init__(self, folders: Any) -> None:
+        super().__init__(folders)
 
-
-_read = dict[tuple[str, str], tuple[tuple[int, ...], bytes]]()
-"""The files of our own and of Hydra, by source and path: the state, and the content, pickled."""
-
-
-def _loaded(
-    source: ConfigSource, config_path: str, load: Callable[[str], ConfigResult]
-) -> ConfigResult:
-    """A file of options. Those that are packaged are parsed once while they stay the same; a copy
-    is given, as Hydra changes what it merges: unpickling takes a fifth of the time of `deepcopy`.
-    """
-    state, key = _state(source, config_path), (source.path, config_path)
-    if state is None:
-        return _completed(load(config_path), config_path)
-    if key not in _read or _read[key][0] != state:
-        _read[key] = (state, dumps(_completed(load(config_path), config_path), HIGHEST_PROTOCOL))
-    found: ConfigResult = loads(_read[key][1])
-    return found
-
-
-def _state(source: ConfigSource, config_path: str) -> tuple[int, ...] | None:
-    """What changes with a packaged file; None for a user's, and where there is no file."""
-    if source.path == "hydra.conf":
-        return ()
-    if source.path != str(packaged_folder("conf").resolve()):
-        return None
-    try:
-        stat = os.stat(os.path.join(source.path, f"{config_path}.yaml"))
-    except OSError:
-        return None
-    return stat.st_mtime_ns, stat.st_size
-
-
-def _completed(loaded: ConfigResult, config_path: str) -> ConfigResult:
-    group = config_path.partition("/")[0]
-    if group not in COMPONENTS or not isinstance(loaded.config, DictConfig):
-        return loaded
-    content: Any = OmegaConf.to_container(loaded.config, resolve=False)
-    filled = with_defaults(content, group)
-    if filled is content:
-        return loaded
-    if "_target_" in content:
-        loaded.config = OmegaConf.create(filled)
-    else:
-        loaded.config[group] = filled[group]
-    return loaded
-
-
-def _register_plugins() -> None:
-    Plugins.instance().register(_InstalledPlugins)
-    # `register` keeps the first source of a scheme
-    types = SourcesRegistry.instance().types
-    types |= {
-        source.scheme(): source for source in (FileConfigSource, ImportlibResourcesConfigSource)
-    }
-    OmegaConf.register_new_resolver("oc.env", _typed_variable, replace=True)
+    def initialize_sources(self, folders: Any) -> None:
+        self.sources = [_Folder("rlfactory", f"file://{folder}") for folder in folders]
 
 
 _typed_variables = set[str]()
@@ -155,88 +88,79 @@ def _typed_variable(name: str, *default: str | None) -> str | None:
     return os.environ.get(name, *default)
 
 
-@contextmanager
-def _initialised() -> Iterator[None]:
-    """Inside the block, Hydra is initialised with our folder of configurations."""
-    _register_plugins()
-    running = GlobalHydra.instance().hydra  # a command line of Hydra whose job composes again
-    GlobalHydra.instance().clear()
-    try:
-        folder = str(packaged_folder("conf").resolve())
-        with initialize_config_dir(folder, **_VERSION), _fast_yaml(), _few_choice_maps():
-            yield
-    finally:
-        GlobalHydra.instance().hydra = running
-
-
-@contextmanager
-def _fast_yaml() -> Iterator[None]:
-    """Let OmegaConf, which derives its loader from `yaml.SafeLoader`, parse with the C library.
-
-    Parsing in Python is a third of the time of composing.
-    """
-    python_loader = yaml.SafeLoader
-    yaml.SafeLoader = getattr(yaml, "CSafeLoader", python_loader)  # type: ignore[misc]
-    try:
-        yield
-    finally:
-        yaml.SafeLoader = python_loader  # type: ignore[misc]
-
-
-@contextmanager
-def _few_choice_maps() -> Iterator[None]:
-    """Let Hydra list the choices only for lists of defaults with `${...}`, which may name them.
-
-    It lists them for each file, for a quarter of the time of composing.
-    """
-    listed = defaults_list._create_interpolation_map
-
-    def listed_if_read(overrides: Any, defaults: list[InputDefault], self_added: bool) -> Any:
-        read = any(default.is_interpolation() for default in defaults)
-        return listed(overrides, defaults, self_added) if read else None
-
-    defaults_list._create_interpolation_map = listed_if_read  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        defaults_list._create_interpolation_map = listed
-
-
 def parse(overrides: Sequence[str]) -> list[Override]:
     """Parse overrides; a HydraException names the one that can't be read."""
     parsed: list[Override] = OverridesParser.create().parse_overrides(list(overrides))
     return parsed
 
 
-def merged(chosen: Sequence[str]) -> DictConfig:
-    """The merged files of the `chosen` options, those of plug-ins included."""
-    with _initialised():
-        return compose("config", overrides=list(chosen), return_hydra_config=True)
+def overrides_dirname(overrides: Sequence[Override]) -> str:
+    """The overrides in one word, sorted, as Hydra names folders."""
+    name: str = get_overrides_dirname([*overrides], exclude_keys=[], item_sep=",", kv_sep="=")
+    return name
 
 
-def written(config: DictConfig) -> dict[str, Any]:
-    """The values as written in the files, `${...}` unresolved."""
-    with_hydra: Any = OmegaConf.to_container(config, resolve=False)
-    return {str(key): value for key, value in with_hydra.items() if key != "hydra"}
+@dataclass(frozen=True)
+class ListedFile:
+    """A file to merge.
+
+    Attributes:
+        name: its place below a folder of options, without `.yaml`.
+        package: the key below which its values lie; empty for the root.
+        parent: the name of the file whose defaults list it.
+    """
+
+    name: str
+    package: str
+    parent: str
 
 
-def options_of(config: DictConfig) -> dict[str, str]:
-    """The option chosen of each group."""
-    return {
-        str(group): str(option)
-        for group, option in config.hydra.runtime.choices.items()
-        if not str(group).startswith("hydra/") and option is not None
-    }
+def listed(
+    chosen: Sequence[str], folders: Sequence[Path]
+) -> tuple[dict[str, str], list[ListedFile]]:
+    """The option chosen of each group, and the files to merge, in order.
+
+    Args:
+        chosen: overrides that choose options.
+        folders: the folders that hold options.
+    """
+    version.setbase("1.3")
+    repository = CachingConfigRepository(_Repository(folders))
+    found = create_defaults_list(repository, "config", parse(chosen), False, skip_missing=False)
+    if others := [o.key_or_group for o in found.config_overrides]:
+        raise HydraException(f"there is no group {others[0]}")
+    known = found.overrides.known_choices.items()
+    choices = {group: str(option) for group, option in known if option is not None}
+    files = [
+        ListedFile(file.config_path, file.package or "", file.parent or "")
+        for file in found.defaults
+        if file.config_path
+    ]
+    return choices, files
 
 
-def swept(config: DictConfig) -> list[str]:
-    """The words by which a file sweeps, in a multirun: its `hydra.sweeper.params`."""
-    return [f"{key}={values}" for key, values in (config.hydra.sweeper.get("params") or {}).items()]
+def changed(
+    values: Mapping[str, Any], overrides: Sequence[Override], hydra_values: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The values with single ones overridden, `${...}` resolved; what is missing is `???`.
 
-
-def plain(config: DictConfig) -> dict[str, Any]:
-    """The values, `${...}` resolved; what is missing is `???`."""
-    return {str(key): _resolved(config, key) for key in config if key != "hydra"}
+    Args:
+        values: the values, `${...}` unresolved.
+        overrides: overrides of values.
+        hydra_values: what `${hydra:...}` resolves to.
+    """
+    setup_globals()
+    OmegaConf.register_new_resolver("oc.env", _typed_variable, replace=True)
+    config = OmegaConf.create(dict(values))
+    OmegaConf.set_struct(config, True)
+    ConfigLoaderImpl._apply_overrides_to_config([*overrides], config)
+    shared = HydraConfig.instance()
+    own: Any = shared.cfg
+    shared.cfg = OmegaConf.create({"hydra": hydra_values})  # type: ignore[assignment]
+    try:
+        return {str(key): _resolved(config, key) for key in config}
+    finally:
+        shared.cfg = own  # that of a caller's application
 
 
 def _resolved(config: DictConfig, key: Any) -> Any:
@@ -248,76 +172,40 @@ def _resolved(config: DictConfig, key: Any) -> Any:
     return OmegaConf.to_container(value, resolve=True, throw_on_missing=False)
 
 
-def set_nodes(config: DictConfig, nodes: Mapping[str, Any]) -> None:
-    """Give groups other values, `${...}` unresolved."""
-    for group, node in nodes.items():
-        OmegaConf.update(config, group, node, merge=False, force_add=True)
-
-
-def apply_overrides(
-    config: DictConfig, chosen: Sequence[Override], changed: Sequence[Override]
-) -> None:
-    """Change single values; `chosen` are the overrides by which the files were merged."""
-    ConfigLoaderImpl._apply_overrides_to_config([*changed], config)
-    _record_overrides(config.hydra, chosen, changed)
-    # `set_config` copies it, for a tenth of a plan's time
-    HydraConfig.instance().cfg = config  # type: ignore[assignment]
-
-
-def _record_overrides(
-    hydra_config: DictConfig, chosen: Sequence[Override], changed: Sequence[Override]
-) -> None:
-    """Set what `${hydra:overrides.task}` and `${hydra:job.override_dirname}` resolve to."""
-    for override in changed:
-        overrides = hydra_config.overrides
-        kind = overrides.hydra if override.is_hydra_override() else overrides.task
-        kind.append(override.input_line)
-    naming = hydra_config.job.config.override_dirname
-    own = [o for o in [*chosen, *changed] if not o.is_hydra_override()]
-    own = [o for o in own if o.key_or_group != "run_dir"]  # which may itself be named so
-    hydra_config.job.override_dirname = get_overrides_dirname(
-        own, naming.exclude_keys, naming.item_sep, naming.kv_sep
-    )
-
-
 def read_yaml(path: Path, group: str = "") -> dict[str, Any]:
-    """A file's content as Hydra reads it, `${...}` unresolved; empty if it is no mapping.
+    """A file's content as Hydra reads it, `${...}` unresolved. Not to be changed.
 
-    With the `group` that it is an option of, its component has all options. Not to be changed.
+    With the `group` that it is an option of, its component has all options.
+
+    Raises:
+        HydraException: it can't be read, or holds no mapping.
     """
     stat = path.stat()
     return _read_yaml(path, group, stat.st_mtime_ns, stat.st_size)
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=1024)
 def _read_yaml(path: Path, group: str, *state: int) -> dict[str, Any]:
     """The content of a file. `state` is part of the cache key, since the file may be edited."""
-    with _fast_yaml(), path.open(encoding="utf-8") as file:
-        content = yaml.load(file, Loader=get_yaml_loader())
-    named = {str(k): v for k, v in content.items()} if isinstance(content, dict) else {}
-    return with_defaults(named, group)
+    try:
+        with path.open(encoding="utf-8") as file:
+            content = yaml.load(file, Loader=_loader())
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise HydraException(f"{path} can't be read: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict | None):
+        raise HydraException(f"{path} holds no mapping of keys to values")
+    return with_defaults({str(key): value for key, value in (content or {}).items()}, group)
 
 
-def search_path() -> list[str | None]:
-    """The entries of Hydra's search path: our `conf`, the plug-ins' packages and Hydra's own."""
-    return _search_path(tuple(plugins().items()))
-
-
-@lru_cache
-def _search_path(installed: tuple[tuple[str, str], ...]) -> list[str | None]:
-    """The entries with some plug-ins, which are a part of the cache key."""
-    with _initialised():
-        loader = GlobalHydra.instance().config_loader()
-        return [entry.path for entry in loader.get_search_path().get_path()]
-
-
-def merged_files(overrides: Sequence[str]) -> list[str]:
-    """The files that are merged, in order, as `GROUP/NAME`."""
-    with _initialised():
-        loader = GlobalHydra.instance().config_loader()
-        result = loader.compute_defaults_list("config", list(overrides), hydra.types.RunMode.RUN)
-    paths = [default.config_path for default in result.defaults]
-    return [path for path in paths if path and not path.startswith("hydra/")]
+@cache
+def _loader() -> Any:
+    """OmegaConf's loader, derived from the C library's: Python's takes a third of a plan's time."""
+    python_loader = yaml.SafeLoader
+    yaml.SafeLoader = getattr(yaml, "CSafeLoader", python_loader)  # type: ignore[misc]
+    try:
+        return get_yaml_loader()
+    finally:
+        yaml.SafeLoader = python_loader  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
@@ -351,33 +239,21 @@ def run_with_hydra_launcher(
         *(f"hydra.sweep.dir='{quoted}'", "hydra.sweep.subdir=.", "hydra.output_subdir=null"),
         *("hydra.job.chdir=false", *words),
     ]
-    with _initialised():
-        loader = GlobalHydra.instance().config_loader()
-        config = loader.load_configuration(None, overrides, hydra.types.RunMode.MULTIRUN)
-        context = hydra.types.HydraContext(config_loader=loader, callbacks=Callbacks(config))
-        plugin = Plugins.instance().instantiate_launcher(
-            hydra_context=context, task_function=_NumberedTask(work), config=config
-        )
-        jobs = [[f"+number={number}"] for number in range(count)]
-        return [job._return_value for job in plugin.launch(jobs, initial_job_idx=0)]
+    version.setbase("1.3")
+    setup_globals()
+    plugins = Plugins.instance()
+    loader = ConfigLoaderImpl(create_config_search_path(None))
+    config = loader.load_configuration(None, overrides, hydra.types.RunMode.MULTIRUN)
+    context = hydra.types.HydraContext(config_loader=loader, callbacks=Callbacks(config))
+    plugin = plugins.instantiate_launcher(
+        hydra_context=context, task_function=_NumberedTask(work), config=config
+    )
+    jobs = [[f"+number={number}"] for number in range(count)]
+    return [job._return_value for job in plugin.launch(jobs, initial_job_idx=0)]
 
 
-def main(task: Callable[[list[str], Path, int], None], argv: Sequence[str]) -> None:
-    """Run Hydra's command line (multirun, `--cfg`, completion).
-
-    Args:
-        task: called for each job with its overrides, the folder of the multirun, and the number of
-            the job from 0.
-        argv: the words of the command line.
-    """
-    _register_plugins()
-    note_variables(argv)
-
-    def job(config: DictConfig) -> None:
-        hydra_config = HydraConfig.get()
-        sweep = Path(hydra_config.sweep.dir)
-        task(list(hydra_config.overrides.task), sweep, int(hydra_config.job.num))
-
+def install_completion(argv: Sequence[str]) -> None:
+    """Run Hydra's `-sc install=SHELL` or `-sc uninstall=SHELL`, which prints a script."""
     sys.argv = ["rlfactory", *argv]
     folder = str(packaged_folder("conf").resolve())
-    hydra.main(config_path=folder, config_name="config", **_VERSION)(job)()
+    hydra.main(config_path=folder, config_name="config", **_VERSION)(lambda config: None)()

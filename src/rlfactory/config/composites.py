@@ -2,18 +2,16 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-from rlfactory.config._hydra import CompositionError, read_yaml
-from rlfactory.config.composition import ComposedConfig, Composition
+from rlfactory.config._hydra import CompositionError
+from rlfactory.config.composition import ComposedConfig, Composition, resolved
 from rlfactory.config.options import options
 from rlfactory.config.problems import PlanError, Problem, closest
 from rlfactory.config.schema.signature import trait
-from rlfactory.config.words import SEARCHPATH, typed_value
+from rlfactory.utils.dotted_keys import value_at
 
 COMPOSITE_KEYS = {
     **{"reward": "reward", "eval_rewards": "reward"},
@@ -64,8 +62,8 @@ def expand_parts(composed: ComposedConfig, places: Sequence[str] = ()) -> Compos
                 hint = _own_part(key, group, name, media)
                 place, of = _naming(key, name, values)
                 problems.append(_unknown(place, group, name, [*known], of, hint))
-        unnamed = [name for name in node["parts"] if name not in wanted]
-        for name in unnamed:
+        brought = value_at(composed.defaults, f"{key}.parts") or {}
+        for name in (n for n in node["parts"] if n not in wanted and n not in brought):
             message = f"has options, but {key}.of names no {name}"
             fix = f"{key}.of=[{','.join([*node['of'], name])}]"
             problems.append(Problem(f"{key}.parts.{name}", message, fix))
@@ -136,8 +134,7 @@ def named_by_sets(values: Mapping[str, Any]) -> list[str]:
 
 def _lists_of_sets(values: Mapping[str, Any]) -> dict[str, list[Any]]:
     """The list of rewards of each prompt set that has one."""
-    sets = values.get("eval_sets")
-    named = sets.get("rewards") if isinstance(sets, Mapping) else None
+    named = value_at(values, "eval_sets.rewards")
     lists = named.items() if isinstance(named, Mapping) else ()
     return {name: rewards for name, rewards in lists if isinstance(rewards, list)}
 
@@ -171,25 +168,11 @@ def option_values(group: str, name: str) -> Mapping[str, Any]:
 def _option(group: str, name: str, places: tuple[str, ...]) -> Mapping[str, Any]:
     """The values of an option of a group."""
     try:
-        values = _read_option(options(group, places)[name], group)
-        if values is not None:
-            return values
-        searched = [f"{SEARCHPATH}={typed_value(places)}"] if places else []
-        node = Composition([*searched, f"{group}={name}"]).changed().values[group]
+        found = Composition.of([f"{group}={name}"], places)
+        node = resolved(found.values, found.choices)[group]
     except CompositionError:
         return {}  # the plan then reports the missing _target_
     return node if isinstance(node, Mapping) else {}
-
-
-def _read_option(path: Path, group: str) -> dict[str, Any] | None:
-    """A group's values in an option's file; None if they depend on other files."""
-    content = deepcopy(read_yaml(path, group))
-    companions = content.pop("defaults", [])  # of other groups
-    own = all(isinstance(c, dict) and str([*c][0]).startswith("override ") for c in companions)
-    if [*content] != [group] or not own or "${" in path.read_text("utf-8"):
-        return None
-    values = content[group]
-    return {str(key): value for key, value in values.items()} if isinstance(values, dict) else None
 
 
 FEW = 20

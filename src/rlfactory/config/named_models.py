@@ -70,35 +70,30 @@ def kind_of_id(path: str, default: str | None = None) -> str | None:
 def with_options(words: Sequence[str], places: Sequence[str]) -> list[str]:
     """The words of a command with `model=PATH` as the option of its kind, and `model.path=PATH`.
 
-    A sweep over models of one kind is one over their paths. A typed `model.path` wins.
+    A typed `model.path` wins.
 
     Raises:
         PlanError: a folder or file holds no model that can be trained.
     """
-    rewritten: list[str] = []
+    known, rewritten = options("model", places), list[str]()
     for word in words:
-        found = _paths(word, places) if override_key(word) == "model" else []
-        kinds = [*dict.fromkeys(map(_kind, found))]
-        if len(kinds) > 1:
-            message = f"are models of several kinds ({', '.join(kinds)}); sweep each by itself"
-            raise PlanError([Problem("model", message)])
-        rewritten += [f"model={kind}" for kind in kinds] or [word]
-        if found and all(override_key(other) != "model.path" for other in words):
-            rewritten.append(f"model.path={','.join(map(typed_value, found))}")
+        path = _value_of(word) if word.startswith("model=") else ""
+        if not path or path in known or not _is_path(path):
+            rewritten.append(word)
+            continue
+        rewritten.append(f"model={_kind(path)}")
+        if all(override_key(other) != "model.path" for other in words):
+            rewritten.append(f"model.path={typed_value(path)}")
     return rewritten
 
 
-def _paths(word: str, places: Sequence[str]) -> list[str]:
-    """The folders, files and hub ids that a choice of the model names; empty for options."""
+def _value_of(word: str) -> str:
+    """The value of an override; empty for several, and for what is reported where it is read."""
     try:
         (override,) = parse([word])
-        value: Any = override.value()
-    except (*CompositionError, ValueError):  # reported where it is read
-        return []
-    swept = getattr(value, "list", []) if override.is_sweep_override() else [value]
-    values, known = [str(item) for item in swept], options("model", places)
-    is_choice = word.startswith("model=") and value is not None
-    return values if is_choice and all(v not in known and _is_path(v) for v in values) else []
+    except CompositionError:
+        return ""
+    return "" if override.is_sweep_override() else str(override.value() or "")
 
 
 def _is_path(value: str) -> bool:

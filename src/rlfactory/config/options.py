@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from rlfactory.config._hydra import search_path
-from rlfactory.config.paths import yaml_files
+from rlfactory.config.paths import packaged_folder, yaml_files
 from rlfactory.config.problems import PlanError, Problem, closest
 from rlfactory.config.schema.root import GROUPS
+from rlfactory.config.schema.targets import plugins
 
 
 def describe_options(group: str, places: Sequence[str] = ()) -> dict[str, str]:
@@ -27,6 +27,17 @@ def first_comment(path: Path) -> str:
     return next((text for text in comments if not text.startswith("@package")), "")
 
 
+GLOBAL = "#@package_global_"
+"""The line, without its spaces."""
+
+
+def is_global(path: Path) -> bool:
+    """Whether a file's keys are those of the root, by `# @package _global_` before all else."""
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    text = next((squeezed for line in lines if (squeezed := line.replace(" ", ""))), "")
+    return text.startswith(GLOBAL)
+
+
 def options(group: str, places: Sequence[str] = ()) -> dict[str, Path]:
     """A group's options by name, with their files; of two with one name, the first counts.
 
@@ -42,17 +53,17 @@ def options(group: str, places: Sequence[str] = ()) -> dict[str, Path]:
 
 def folders(places: Sequence[str] = ()) -> list[Path]:
     """The folders that hold options: ours, the plug-ins', then `places`."""
-    paths = [*search_path(), *places]
-    return [folder for path in paths if (folder := _folder(path)) is not None]
+    paths = [*(f"pkg://{package}" for package in plugins().values()), *places]
+    return [packaged_folder("conf"), *(folder for p in paths if (folder := _folder(p)) is not None)]
 
 
-def _folder(path: str | None) -> Path | None:
-    """The folder behind an entry of the search path; None for Hydra's own entries."""
-    kind, _, place = (path or "structured://").rpartition("://")
+def _folder(path: str) -> Path | None:
+    """The folder behind an entry of the search path; None for a package that there is none of."""
+    kind, _, place = path.rpartition("://")
     if kind != "pkg":
-        return None if kind == "structured" else Path(place)
+        return Path(place)
     try:
-        spec = None if place.startswith("hydra") else find_spec(place)
+        spec = find_spec(place)
     except ImportError:
         return None
     return Path(spec.origin).parent if spec and spec.origin else None

@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from rlfactory.config.diff import differences, format_value
-from rlfactory.config.memory.devices import on_gpu, processes_of
 from rlfactory.config.memory.model_parts import parts_of
 from rlfactory.config.options import options
 from rlfactory.config.plan import Plan
@@ -22,8 +21,6 @@ KEYS = (
     *("optimizer.lr", "prompts_per_iteration", "group_size", "updates_per_iteration"),
     *("iterations", "times.count"),
 )
-MANY = 256
-"""Samples of an iteration that published runs drew on several GPUs."""
 FULL_SIZE = 100e6
 """Parameters of a network from which on it is no small model."""
 
@@ -66,28 +63,12 @@ def origin_notes(plan: Plan, typed: Collection[str]) -> Iterator[str]:
     """
     if "dynamics" in typed and _is_noise_wasted(plan.config):
         yield "these dynamics add noise that teaches this algorithm nothing: dynamics=ode has none"
-    yield from _made_for_several(plan, typed)
     path, option = str(plan.config["model"].get("path")), plan.choices["model"]
     family = BY_TARGET.get(str(plan.config["model"]["_target_"]))
     if "model.path" in typed and family and option == family.small and _is_full_size(path):
         yield (
             f"{path} is of full size, and model={option} has the settings of a small one:"
             f" model={family.option} model.path={path}"
-        )
-
-
-def _made_for_several(plan: Plan, typed: Collection[str]) -> Iterator[str]:
-    """A note where one GPU draws the samples of a published run, which had several."""
-    config, recipe = plan.config, plan.choices.get("recipe", "none")
-    groups, size = config["prompts_per_iteration"], config["group_size"]
-    is_typed = bool({"prompts_per_iteration", "group_size"} & {*typed})
-    fewer = next((groups // n for n in (8, 6, 4, 2) if groups % n == 0), groups)
-    is_whole = groups * size >= MANY and fewer * size % config["updates_per_iteration"] == 0
-    is_alone = processes_of(config) == 1 and on_gpu(config)
-    if is_alone and is_whole and recipe != "none" and not is_typed:
-        yield (
-            f"{groups} x {size} samples an iteration are of a run on several GPUs:"
-            f" prompts_per_iteration={fewer} takes 1/{groups // fewer} of the time on this one"
         )
 
 

@@ -5,13 +5,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rlfactory.config._hydra import Override
-from rlfactory.config.companions import GLOBAL, is_global
 from rlfactory.config.composites import COMBINED, is_function
 from rlfactory.config.named_models import is_hub_id
-from rlfactory.config.options import options
+from rlfactory.config.options import GLOBAL, is_global, options
 from rlfactory.config.peers.names import Words, option_words, our_option, tables
 from rlfactory.config.peers.unknown_keys import FEW, explain_unknown, peer_problem
 from rlfactory.config.peers.values import candidates, prompts
@@ -69,19 +66,6 @@ def _says_global(file: Path) -> bool:
     return GLOBAL in file.read_text(encoding="utf-8", errors="replace").replace(" ", "")
 
 
-def unreadable_file(override: Override, places: Sequence[str]) -> Problem | None:
-    """The problem of a chosen option's file that can't be read or holds no mapping."""
-    group = override.key_or_group
-    path = options(group, places).get(str(override.value())) if group in GROUPS else None
-    try:
-        content = None if path is None else yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        return Problem(group, f"{path} can't be read: {' '.join(str(error).split())}")
-    if content is None or isinstance(content, dict):
-        return None
-    return Problem(group, f"{path} holds no mapping of keys to values")
-
-
 def key_problems(
     others: Sequence[Override], values: Mapping[str, Any], places: Sequence[str]
 ) -> list[Problem]:
@@ -115,16 +99,8 @@ def check_key(
     if override.is_add() and not isinstance(override.value(), list | dict):
         return Problem(key, "exists already, so + can't add it", f"{key}={override.value()}")
     if isinstance(node, Mapping) and typed and not isinstance(override.value(), dict | None):
-        return peer_problem(key, typed, values) or _value_for_mapping(key, typed, node)
+        return peer_problem(key, typed, values)
     return None
-
-
-def _value_for_mapping(key: str, typed: str, node: Mapping[str, Any]) -> Problem | None:
-    """The problem of a single value for a key of the root that has keys of its own."""
-    if key.partition(".")[0] in GROUPS:
-        return None  # the types of components are checked with the plan
-    message = f"is {typed}; allowed is a mapping of {', '.join(node)}"
-    return Problem(key, message, f"rlfactory explain {key}")
 
 
 def _typed_value(override: Override) -> str | None:

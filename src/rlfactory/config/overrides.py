@@ -6,35 +6,26 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from rlfactory.config._hydra import CompositionError, Override, parse
+from rlfactory.config._hydra import CompositionError, Override, note_variables, parse
 from rlfactory.config.checks.warnings import unused_notes
 from rlfactory.config.companions import (
     lacks_reward,
-    layers_of,
     media_forms,
     other_model,
     recipe_of,
-    replaced_nodes,
     with_rates,
     with_tile,
 )
-from rlfactory.config.composites import (
-    COMPOSITE_KEYS,
-    JUDGES,
-    expand_parts,
-    named_by_sets,
-    spelled_out,
-)
-from rlfactory.config.composition import ComposedConfig, Composition
+from rlfactory.config.composites import expand_parts, spelled_out
+from rlfactory.config.composition import ComposedConfig, Composition, resolved
 from rlfactory.config.memory.devices import with_process_count
 from rlfactory.config.named_models import begun_keys, with_options
-from rlfactory.config.options import folders, options
+from rlfactory.config.options import options
 from rlfactory.config.origins import departures, nearest_published, origin_notes
 from rlfactory.config.override_problems import (
     check_key,
     key_problems,
     override_problems,
-    unreadable_file,
 )
 from rlfactory.config.own_code import untrusted
 from rlfactory.config.paths import packaged_files_state
@@ -75,35 +66,38 @@ def compose(
         # which keys a component has depends on the faulty choice; the model's on no other
         left = {*COMPONENTS} - ({"model"} - groups)
         kept = [o for o in kept if o.key_or_group.split(".")[0] not in left]
+    kept = [o for o in kept if o.key_or_group != SEARCHPATH]
     typed = [o for o in kept if _chooses(o, places)]
-    composition, chosen = _with_recipe(
-        typed, places, problems, {o.key_or_group for o in kept}, as_named
-    )
-    layers = layers_of(composition.choices, folders(places))
-    replaced = replaced_nodes(composition.choices, layers)
-    composition.replace(replaced)
-    contradicted, notes = other_model(composition.choices, layers, overrides, folders(places))
-    problems += contradicted
-    others = [o for o in kept if o not in typed]
-    composition.replace(_begun(composition.values, others))
-    defaults = composition.values
-    others = [o for o in others if not _deletes_what_is_gone(o, replaced)]
-    if notes:
-        others = [*parse(["evaluation.size=null"]), *others]  # in pixels of the other model
-    mistakes = key_problems(others, defaults, places)
-    problems += mistakes
-    others = [o for o in others if o.key_or_group not in {p.key for p in mistakes}]
     try:
-        composed = composition.changed(others)
+        found, chosen = _with_companions(typed, places, {o.key_or_group for o in kept}, as_named)
     except CompositionError as error:
         raise PlanError([*problems, _explained(error)]) from error
-    kept = [*chosen, *others]
+    contradicted, notes = other_model(found, overrides, places)
+    problems += contradicted
+    others = [o for o in kept if o not in typed]
+    defaults = {**found.values, **_begun(found.values, others)}
+    gone = [o for o in others if o.is_delete() and _is_gone(o.key_or_group, found)]
+    if notes:
+        others = [*parse(["evaluation.size=null"]), *others]  # in pixels of the other model
+    mistakes = key_problems([o for o in others if o not in gone], defaults, places)
+    problems += mistakes
+    mistaken = {p.key for p in mistakes}
+    others = [o for o in others if o not in gone and o.key_or_group not in mistaken]
+    words = _lines([*chosen, *others])
+    note_variables(words)
+    try:
+        values = resolved(defaults, found.choices, others, [*chosen, *others])
+    except CompositionError as error:
+        raise PlanError([*problems, _explained(error)]) from error
     if verify:
         problems = [*problems[:asked], *verified(problems[asked:], overrides, _has_plan)]
-    composed = replace(
-        composed, problems=problems, overrides=_lines(kept), defaults=defaults, notes=notes
-    )
-    return _complete(reset_retargeted(composed, _lines(kept)), places, _lines(kept))
+    composed = ComposedConfig(values, found.choices, problems, words, defaults, notes, found)
+    return _complete(reset_retargeted(composed, words), places)
+
+
+def _is_gone(key: str, found: Composition) -> bool:
+    """Whether a key was left out with the option that has it."""
+    return found.has_left_out(key) and value_at(found.values, key, ...) is ...
 
 
 def _begun(values: Mapping[str, Any], typed: Sequence[Override]) -> dict[str, Any]:
@@ -132,54 +126,34 @@ def _has_plan(words: Sequence[str]) -> bool | None:
     return True
 
 
-def _complete(
-    composed: ComposedConfig, places: Sequence[str], words: Sequence[str] | None = None
-) -> ComposedConfig:
-    """A configuration with what follows from its values and the `words` that were applied: parts of
-    composites, rates, processes. The values of a frozen one, which has no words, are not those of
-    its options' files.
+def _complete(composed: ComposedConfig, places: Sequence[str]) -> ComposedConfig:
+    """A configuration with what follows from its values and the words that were applied: parts of
+    composites, rates, batches, processes.
     """
+    typed = {override_key(word) for word in composed.overrides}
     expanded = expand_parts(composed, places)
-    layers = [] if words is None else layers_of(expanded.choices, folders(places))
-    typed = {override_key(word) for word in words or ()}
-    values, notes = with_rates(expanded.values, expanded.choices, layers, typed)
-    values, unread = with_tile(values, typed)
-    notes = [*expanded.notes, *notes, *unread]
-    return replace(expanded, values=with_process_count(values), notes=notes)
+    found = with_tile(with_rates(expanded, typed), typed)
+    return replace(found, values=with_process_count(found.values))
 
 
-def _deletes_what_is_gone(override: Override, replaced: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether an override deletes a key that was left out with its option."""
-    group, _, name = override.key_or_group.partition(".")
-    return override.is_delete() and group in replaced and name not in replaced[group]
-
-
-def _with_recipe(
-    chosen: Sequence[Override],
-    places: Sequence[str],
-    problems: Sequence[Problem],
-    typed: Collection[str] = (),
-    as_named: bool = False,
+def _with_companions(
+    chosen: Sequence[Override], places: Sequence[str], typed: Collection[str], as_named: bool
 ) -> tuple[Composition, list[Override]]:
-    """The merged options with the recipe that their model and algorithm have, and the choices."""
-    found, chosen = _composed(chosen, places, problems), [*chosen]
-    forms = {} if as_named else media_forms(found.values, found.choices)
-    if forms:
+    """The files of the options that are chosen and of those that follow, and their overrides."""
+    chosen = [*chosen]
+    found = Composition.of(_lines(chosen), places)
+    if not as_named and (forms := media_forms(found)):
         words = [f"{group}={option}" for group, option in forms.items()]
         chosen = [*(o for o in chosen if o.key_or_group not in forms), *parse(words)]
-        found = _composed(chosen, places, problems)
-    layers = layers_of(found.choices, folders(places))
-    if lacks_reward(found.values, found.choices, typed, layers):
-        chosen += parse(["reward=none"])
-        found = _composed(chosen, places, problems)
-    # there is none after `~model`, which the plan reports
-    path = value_at(found.values, "model.path")
+        found = Composition.of(_lines(chosen), places)
+    words = ["reward=none"] if lacks_reward(found, typed) else []
+    if words:
+        found = Composition.of([*_lines(chosen), *words], places)
     is_typed = any(o.key_or_group == "recipe" for o in chosen)
-    recipe = None if is_typed else recipe_of(found.choices, path, folders(places))
-    if recipe is not None:
-        chosen += parse([f"recipe={recipe}"])
-        found = _composed(chosen, places, problems)
-    return found, chosen
+    if not is_typed and (recipe := recipe_of(found, places)) is not None:
+        words.append(f"recipe={recipe}")
+        found = Composition.of([*_lines(chosen), *words], places)
+    return found, [*chosen, *parse(words)]
 
 
 def plan_from_words(*words: str) -> Plan:
@@ -253,40 +227,24 @@ def override_frozen(frozen: Mapping[str, Any], overrides: Sequence[str]) -> Comp
         key = override.key_or_group
         if key in GROUPS or key == SEARCHPATH:
             continue
-        if key.removesuffix(".of") in COMPOSITE_KEYS:
-            values = _without_parts(values, key.removesuffix(".of"), override.value())
         if (mistake := check_key(override, values, searched(places_typed))) is not None:
             problems.append(mistake)
         else:
             values = with_values(values, {key: override.value()})
-    left = {*named_by_sets(frozen)} - {*named_by_sets(values)}
-    composed = ComposedConfig(_without_judges(values, left), choices, problems, defaults=frozen)
+        if key == "eval_sets.of":
+            values = {**values, "eval_sets": _of_named(values["eval_sets"])}
+    composed = ComposedConfig(values, choices, problems, defaults=frozen)
     return _complete(composed, searched(places_typed))
 
 
-def _without_parts(values: dict[str, Any], key: str, of: object) -> dict[str, Any]:
-    """The values without the options of the parts of `key` that its new names leave out."""
-    node, names = values.get(key), of if isinstance(of, list) else []
-    if not isinstance(node, Mapping) or "parts" not in node:
-        return values
-    if key == JUDGES:
-        names = [*names, *named_by_sets(values)]
-    by_name = ("parts", "rewards", "counts") if key == "eval_sets" else ("parts",)
+def _of_named(sets: Mapping[str, Any]) -> dict[str, Any]:
+    """Prompt sets without the rewards and counts of those that are not named any more."""
+    names = sets["of"] if isinstance(sets["of"], list) else []
     kept = {
-        option: {name: value for name, value in node[option].items() if name in names}
-        for option in by_name
+        option: {name: value for name, value in sets[option].items() if name in names}
+        for option in ("rewards", "counts")
     }
-    return {**values, key: {**node, **kept}}
-
-
-def _without_judges(values: dict[str, Any], left: Collection[str]) -> dict[str, Any]:
-    """The values without the parts of rewards that no prompt set names any more."""
-    node = values.get(JUDGES)
-    if not left or not isinstance(node, Mapping):
-        return values
-    unnamed = [name for name in left if name not in node["of"]]
-    kept = {name: part for name, part in node["parts"].items() if name not in unnamed}
-    return {**values, JUDGES: {**node, "parts": kept}}
+    return {**sets, **kept}
 
 
 def _lines(parsed: Sequence[Override]) -> list[str]:
@@ -296,20 +254,10 @@ def _lines(parsed: Sequence[Override]) -> list[str]:
 def _chooses(override: Override, places: Sequence[str]) -> bool:
     """Whether an override chooses which files are merged, rather than setting a value."""
     key = override.key_or_group
-    if key in GROUPS or key == SEARCHPATH or "/" in key or override.package is not None:
+    if key in GROUPS or "/" in key or override.package is not None:
         return True
     # a user's own group, which differs from a new key only by its folder
     return override.is_add() and "." not in key and bool(options(key, places))
-
-
-def _composed(
-    chosen: Sequence[Override], places: Sequence[str], problems: Sequence[Problem]
-) -> Composition:
-    try:
-        return Composition(_lines(chosen))
-    except CompositionError as error:
-        unread = [p for o in chosen if (p := unreadable_file(o, places)) is not None]
-        raise PlanError([*problems, *(unread or [_explained(error)])]) from error
 
 
 def _explained(error: Exception) -> Problem:

@@ -14,7 +14,6 @@ from rlfactory.config.checks.base import Config, Traits, unread_groups
 from rlfactory.config.checks.prompt_files import undownloaded_prompts
 from rlfactory.config.checks.rules import rule_problems
 from rlfactory.config.checks.warnings import cautions
-from rlfactory.config.diff import format_value
 from rlfactory.config.evaluation_prompts import (
     describe_evaluation,
     describe_sets,
@@ -33,14 +32,9 @@ from rlfactory.config.nfe import (
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.config.schema.root import COMPONENTS, GROUPS
 from rlfactory.config.schema.signature import Signature
-from rlfactory.config.schema_problems import (
-    DEFAULT,
-    MISSING,
-    all_node_problems,
-    root_problems,
-)
+from rlfactory.config.schema_problems import all_node_problems, root_problems
 from rlfactory.model.pipelines.local_models import height_and_width
-from rlfactory.utils.dotted_keys import value_at, with_absolute_paths
+from rlfactory.utils.dotted_keys import with_absolute_paths
 from rlfactory.utils.live_objects import references_in
 
 
@@ -121,12 +115,13 @@ def make_plan(
         config: the composed values.
         choices: the option chosen of each group.
         found: problems that composing found.
-        defaults: the values before single keys were overridden, for suggestions.
+        defaults: the values before single keys were overridden: of them the path of the model, by
+            which it has a name.
 
     Raises:
         PlanError: with all problems, `found` first.
     """
-    traits = checked_traits(config, found, defaults)
+    traits = checked_traits(config, found)
     hidden = unread_groups(traits)  # their choices have no effect
     own_path = (defaults or config)["model"].get("path")
     model = shown_model(choices.get("model", "custom"), config["model"].get("path"), own_path)
@@ -140,9 +135,7 @@ def make_plan(
     )
 
 
-def checked_traits(
-    config: Config, found: Sequence[Problem] = (), defaults: Config | None = None
-) -> Traits:
+def checked_traits(config: Config, found: Sequence[Problem] = ()) -> Traits:
     """The constants of the components' classes in a configuration that has no problem.
 
     Arguments and errors are those of `make_plan`.
@@ -157,7 +150,7 @@ def checked_traits(
     faulty = [*(p.key for p in problems), *(key for key in COMPONENTS if key not in signatures)]
     problems += rule_problems(config, traits, faulty)
     if problems:
-        raise PlanError([_with_default(problem, defaults or {}) for problem in problems])
+        raise PlanError(problems)
     return traits
 
 
@@ -166,18 +159,6 @@ def with_notes(plan: Plan, notes: Sequence[str]) -> Plan:
     first = 1 + sum(name.startswith("note ") for name in plan.derived)
     numbered = {f"note {i}": text for i, text in enumerate(notes, start=first)}
     return replace(plan, derived={**plan.derived, **numbered})
-
-
-def _with_default(problem: Problem, defaults: Config) -> Problem:
-    """A problem with DEFAULT in its fix filled in; without a fix if there is no plain default."""
-    key, _, value = problem.fix.rpartition("=")
-    if value != DEFAULT:
-        return problem
-    default = value_at(defaults, key.lstrip("+"), MISSING)
-    numbers = default if isinstance(default, list) else [default]
-    is_word = isinstance(default, str) and default.isidentifier()
-    plain = is_word or all(isinstance(number, int | float | None) for number in numbers)
-    return replace(problem, fix=f"{key}={format_value(default)}" if plain else "")
 
 
 def _derive(config: Config, traits: Traits) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """The problems of keys and values by themselves: unknown, missing, of the wrong type."""
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -20,8 +19,6 @@ from rlfactory.utils.types import TargetNode, describe, literals, matches
 Config = Mapping[str, Any]
 
 MISSING, LACKING = "???", "is missing"
-DEFAULT = "..."
-"""Stands in a fix for the default of its key, until `make_plan` fills it in."""
 READ_BY_PLAN: Mapping[str, tuple[str, ...]] = {
     "schedule": ("steps",),
     "precision": ("weights", "rollout", "learning"),
@@ -51,7 +48,7 @@ def typed_problems(
     for field in fields(schema):
         key = f"{prefix}{field.name}"
         if field.name not in values:
-            yield Problem(key, LACKING, f"{key}={DEFAULT}")
+            yield Problem(key, LACKING)
         elif isinstance(field.type, type) and is_dataclass(field.type):
             inner = values[field.name]
             if not isinstance(inner, Mapping):
@@ -74,26 +71,17 @@ def _value_problems(key: str, value: object, kind: Any) -> Iterator[Problem]:
 
 
 def _value_fix(key: str, value: object, kind: Any) -> str:
-    """An override that replaces a value of the wrong type."""
+    """An override that replaces a value of the wrong type; empty where nothing is meant by it."""
     if kind is TargetNode and isinstance(value, int | float):
         return f"{key}.value"  # a number for a component with a `value`, such as a coefficient
     if isinstance(value, str) and matches([value], kind):
         return f"{key}=[{value}]"
     if isinstance(value, int | float) and matches("text", kind):
         return f'{key}="{str(value).lower()}"'
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        # the number that was meant, as in 1e3 or 1.5, or the least one that is allowed
-        near = [round(value)] if math.isfinite(value) else []
-        near += [0, 1] if value <= 0 and not matches(0.5, kind) else []
-        if (number := next((n for n in near if matches(n, kind)), None)) is not None:
-            return f"{key}={number}"
+    if isinstance(value, float) and math.isfinite(value) and matches(round(value), kind):
+        return f"{key}={round(value)}"  # 1e3
     guess = closest(str(value).lower(), literals(kind))
-    if guess is None and isinstance(value, str) and value[:1].isdigit() and not matches("", kind):
-        # 10k is a number; of 5x or 1e-5f nothing is known
-        meant = re.fullmatch(r"(\d+(?:\.\d+)?)([km])", value.lower())
-        size = float(meant[1]) * {"k": 1e3, "m": 1e6}[meant[2]] if meant else math.nan
-        return f"{key}={size:.0f}" if size % 1 == 0 and matches(int(size), kind) else ""
-    return f"{key}={guess or DEFAULT}"
+    return f"{key}={guess}" if guess else ""
 
 
 def all_node_problems(config: Config, signatures: dict[str, Signature]) -> Iterator[Problem]:
@@ -140,7 +128,7 @@ def node_problems(
     for name, parameter in signature.parameters.items():
         if name not in node and (parameter.required or name in read):
             message = f"is missing; type +{key}.{name}=VALUE"
-            yield Problem(f"{key}.{name}", message, f"{key}.{name}={DEFAULT}")
+            yield Problem(f"{key}.{name}", message)
     for name in read:
         if name not in node and name not in signature.parameters:
             yield untaken_key(f"{key}.{name}", target)

@@ -14,13 +14,6 @@ LONGEST = 2000
 """Characters of an override: Hydra takes seconds to read a list of some thousand values."""
 
 
-UNREAD = (
-    *("hydra.run.dir", "hydra.sweep.subdir", "hydra.output_subdir", "hydra.job.chdir"),
-    *("hydra.job.name", "hydra.verbose"),
-)
-"""Keys of Hydra that would change nothing here, or where the run's folder is sought."""
-
-
 def typed_value(value: object) -> str:
     """A value as it is typed after `KEY=`."""
     if value is None or isinstance(value, bool):
@@ -95,9 +88,11 @@ def read(word: str, problems: list[Problem]) -> Override | None:
         message = f"{len(word):,} characters; allowed are {LONGEST:,}, and -cd FOLDER reads files"
         problems.append(Problem(override_key(word)[:LONGEST], message))
         return None
-    if (key := override_key(word)) in UNREAD and (value := word.partition("=")[2]) != "false":
-        fix = f"run_dir={value}" if key == "hydra.run.dir" else ""
-        problems.append(Problem(key, "is not read; a run's folder is run_dir", fix))
+    key = override_key(word)
+    if key.startswith(("hydra.", "hydra/")) and key != SEARCHPATH:
+        message = "is not read; a run's folder is run_dir, and rlfactory sweep takes launchers"
+        own = (f"run_dir={word.partition('=')[2]}",) if key.endswith(".dir") else ()
+        problems.append(Problem(key, message, instead=own))
         return None
     try:
         return parse([force_add(word)])[0]
@@ -109,14 +104,9 @@ def read(word: str, problems: list[Problem]) -> Override | None:
 def _unreadable(word: str) -> Problem:
     """The problem of a word that Hydra can't parse, with the word that was meant if it is plain."""
     key, _, value = word.partition("=")
-    if any(value[:1] == a and value.count(a) != value.count(b) for a, b in ("[]", "{}", "()")):
-        return Problem(override_key(word), f"{word} can't be read: a bracket is not closed")
-    for reason, better in (
-        ("its value ends in a comma", value.rstrip(",")),
-        ("its value has characters that need quotes", _quoted(value)),
-    ):
+    message = f"{word} can't be read; allowed is KEY=VALUE, with quotes around other characters"
+    for better in (value.rstrip(","), _quoted(value)):
         with suppress(*CompositionError):
-            if better and better != value and parse([f"{key}={better}"]):
-                message = f"{word} can't be read: {reason}; allowed is KEY=VALUE"
+            if better and value[:1] not in "[{(" and parse([f"{key}={better}"]):
                 return Problem(override_key(word), message, f"{key}={better}")
-    return Problem(word, "can't be read; allowed is KEY=VALUE")
+    return Problem(override_key(word), message)

@@ -237,9 +237,10 @@ def _incompatible_stages(
 
 
 def with_jobs(problem: Problem, names: Sequence[str], total: int) -> Problem:
-    """The problem with the names of its jobs in the message."""
+    """The problem with the names of its jobs; without a fix that would change other jobs too."""
+    if len(names) == total:
+        where = f" (in every job of the {total})" if total > 1 else ""
+        return replace(problem, message=f"{problem.message}{where}")
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    where = (
-        f"every job of the {total}" if len(names) == total > 1 else ", ".join(names[:SHOWN]) + more
-    )
-    return replace(problem, message=f"{problem.message} (in {where})")
+    where = ", ".join(names[:SHOWN]) + more
+    return Problem(problem.key, f"{problem.message} (in {where})")

@@ -20,6 +20,7 @@ from typing import Protocol
 
 from rlfactory.config._hydra import CompositionError, run_with_hydra_launcher
 from rlfactory.config.problems import PlanError, Problem
+from rlfactory.config.words import typed_value
 from rlfactory.sweep.arguments import LAUNCHERS, SweepArguments, is_installed
 from rlfactory.sweep.folder import job_output, state_of, take
 from rlfactory.sweep.sweep_file import Words
@@ -27,7 +28,6 @@ from rlfactory.sweep.table import Job
 from rlfactory.utils.processes import signal_handlers, start_process
 
 COMMAND = [sys.executable, "-P", "-m", "rlfactory.cli"]
-_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+")
 
 
 @dataclass(frozen=True)
@@ -56,18 +56,13 @@ def launch_of(job: Job, folder: Path) -> JobCommand:
 
 def words_of(job: Job, folder: Path) -> Words:
     """The words after `rlfactory` that run this job by itself."""
-    begin = [] if job.after is None else [f"begin_from={_quoted(folder / job.after)}"]
-    return [*job.overrides, *begin, f"run_dir={_quoted(folder / job.folder)}"]
+    begin = [] if job.after is None else [f"begin_from={typed_value(folder / job.after)}"]
+    return [*job.overrides, *begin, f"run_dir={typed_value(folder / job.folder)}"]
 
 
 def command_of(job: Job, folder: Path) -> str:
     """The same as a line for the shell."""
     return shlex.join(["rlfactory", *words_of(job, folder)])
-
-
-def _quoted(path: Path) -> str:
-    text = str(path)
-    return text if set(text) <= _PLAIN else "'" + text.replace("'", "\\'") + "'"
 
 
 def begin(launch: JobCommand, lock: int, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:

@@ -233,7 +233,7 @@ def test_dataclasses(package: Write) -> None:
         ("no_such_package.A", "there is no package 'no_such_package'"),
         ("rlfactory.no.A", "there is no module rlfactory.no"),
         ("rlfactory.cli.app.nope", "rlfactory.cli.app has no nope"),
-        ("rlfactory.cli.flags.HYDRA_FLAGS", "neither a class nor a function"),
+        ("rlfactory.cli.flags.NOT_OURS", "neither a class nor a function"),
         ("A", "there is no package ''"),
     ],
 )
