@@ -56,5 +56,5 @@ def entropy(log_p: Tensor) -> Tensor:
     """`-sum_v p_v log p_v` in nats, `[..., V]` to `[...]`; infinite entries give NaN."""
     if log_p.requires_grad or log_p.device.type != "cpu" or log_p.ndim != 2:
         return -(log_p.exp() * log_p).sum(-1)
-    parts = log_p.split(ROWS * torch.get_num_threads())
+    parts = torch.split(log_p, ROWS * torch.get_num_threads())
     return torch.cat([-(part.exp() * part).sum(-1) for part in parts])

@@ -146,7 +146,8 @@ def copy_pipeline(
 
 def copy_network(network: nn.Module, dtype: torch.dtype) -> nn.Module:
     """A copy on the CPU."""
-    return copy.deepcopy(unwrapped(network)).to("cpu", dtype)
+    copied: nn.Module = copy.deepcopy(unwrapped(network)).to("cpu", dtype)
+    return copied
 
 
 def load_frozen(
