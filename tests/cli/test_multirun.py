@@ -9,6 +9,7 @@ import yaml
 
 from rlfactory.cli import app
 from rlfactory.config.problems import PlanError
+from rlfactory.sweep import process
 from rlfactory.train.process import worker
 
 
@@ -181,3 +182,31 @@ def test_an_interruption_ends_them_all(
     with pytest.raises(ended):
         app.dispatch(["-m", "seed=2,3"])
     assert len(begun) == 1
+
+
+def test_a_launcher_of_hydra_runs_the_jobs_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told: dict[str, Any] = {}
+
+    def launch(name: str, words: list[str], folder: Path, work: Any, count: int) -> list[Any]:
+        told.update(name=name, words=words, count=count)
+        for command in work.args[0]:
+            told.setdefault("commands", []).append(command.command[4:])
+            command.run.mkdir(parents=True)
+            status = "failed" if "seed=1" in command.command else "done"
+            (command.run / "STATUS").write_text(status)
+        return []
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(process, "run_with_hydra_launcher", launch)
+    monkeypatch.setattr("rlfactory.cli.multirun.require_launcher", lambda name: None)
+    words = ["seed=1,2", "run_dir=all", "hydra/launcher=submitit_slurm", "hydra.launcher.mem_gb=9"]
+    assert app.dispatch(["check", "-m", *words]) == 0
+    assert app.dispatch(["-m", *words]) == 1
+    assert (told["name"], told["count"]) == ("submitit_slurm", 2)
+    assert told["words"] == ["hydra.launcher.array_parallelism=2", "hydra.launcher.mem_gb=9"]
+    assert told["commands"] == [[f"seed={seed}", f"run_dir='all/seed={seed}'"] for seed in (1, 2)]
+    shown = capsys.readouterr()
+    assert "seed=2: done" in shown.out
+    assert "failed: seed=1" in shown.err

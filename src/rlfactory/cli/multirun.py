@@ -4,7 +4,6 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from itertools import product
 from pathlib import Path
@@ -17,7 +16,18 @@ from rlfactory.config.overrides import compose
 from rlfactory.config.plan import Plan
 from rlfactory.config.problems import PlanError, Problem, override_key, report
 from rlfactory.config.words import read, typed_value
+from rlfactory.sweep.arguments import read_request
+from rlfactory.sweep.folder import LOGS, state_of
 from rlfactory.sweep.jobs import last_words, plans_of, with_jobs
+from rlfactory.sweep.process import (
+    COMMAND,
+    HydraLauncher,
+    JobCommand,
+    cores,
+    environment,
+    listening,
+    require_launcher,
+)
 from rlfactory.sweep.table import Job
 
 
@@ -25,32 +35,75 @@ def run_jobs(words: Sequence[str], start: Callable[[Plan], int]) -> int:
     """Plan all jobs, then run them; after a failed job the others still run.
 
     Args:
-        words: the overrides of the command, swept ones among them.
-        start: runs a job and returns its exit code.
+        words: the overrides of the command, swept ones among them, and those of a launcher.
+        start: runs a job in this process and returns its exit code.
 
     Returns:
         1 if a job failed, else 0.
     """
     sweep = Path("multirun") / datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    failed = []
-    for name, plan in planned_jobs(words, sweep).items():
-        try:
-            code = start(plan)
-        except PlanError as error:
-            print(report(error.problems, words), file=sys.stderr)
-            code = 2
-        except Exception:  # a defect of one job must not end the others
-            traceback.print_exc()
-            code = 1
-        if code == 130:
-            raise KeyboardInterrupt
-        if code > 128:  # preempted: no time for another job
-            sys.exit(code)
-        if code:
-            failed.append(f"{name} (exit code {code})")
+    of_launcher = [w for w in words if override_key(w).startswith(LAUNCHER)]
+    jobs = jobs_of(words, sweep)
+    plans = _plans(jobs)
+    if of_launcher:
+        failed = _launched(jobs, plans, of_launcher, sweep)
+    else:
+        codes = {name: _code(plan, start, words) for name, plan in plans.items()}
+        failed = [f"{name} (exit code {code})" for name, code in codes.items() if code]
     if failed:
         print("failed: " + ", ".join(failed), file=sys.stderr)
     return 1 if failed else 0
+
+
+def _code(plan: Plan, start: Callable[[Plan], int], words: Sequence[str]) -> int:
+    """The exit code of a job that is run here. SystemExit where it was preempted."""
+    try:
+        code = start(plan)
+    except PlanError as error:
+        print(report(error.problems, words), file=sys.stderr)
+        return 2
+    except Exception:  # a defect of one job must not end the others
+        traceback.print_exc()
+        return 1
+    if code == 130:
+        raise KeyboardInterrupt
+    if code > 128:  # preempted: no time for another job
+        sys.exit(code)
+    return code
+
+
+LAUNCHER = ("hydra/launcher", "hydra.launcher.")
+
+
+class _Printed:
+    """Prints the states of jobs that run elsewhere."""
+
+    def change(self, name: str, state: str) -> None:
+        print(f"{name}: {state}", flush=True)
+
+    def refresh(self) -> None:
+        """Nothing."""
+
+
+def _launched(
+    jobs: Sequence[Job], plans: Mapping[str, Plan], words: Sequence[str], sweep: Path
+) -> list[str]:
+    """Run jobs by a launcher of Hydra; returns the names of those that are not done."""
+    request = read_request([sweep.name, *words])
+    require_launcher(request.launcher)
+    here = request.launcher in ("joblib", "submitit_local")
+    at_once = min(len(jobs), cores()) if here else len(jobs)
+    environments = [environment(sweep.name, cores() // at_once if here else None)] * at_once
+    commands = [
+        JobCommand(
+            job, [*COMMAND, *job.overrides], plans[job.name].run_dir, log.with_suffix(".lock"), log
+        )
+        for job in jobs
+        if (log := sweep / LOGS / f"{job.name}.log")
+    ]
+    with listening() as stop:
+        HydraLauncher(request, sweep, environments, _Printed(), stop)(commands)
+    return [command.job.name for command in commands if state_of(command.run) != "done"]
 
 
 LONGEST_NAME = 120
@@ -58,24 +111,36 @@ LONGEST_NAME = 120
 
 
 def planned_jobs(words: Sequence[str], sweep: Path = Path("multirun/DATE_TIME")) -> dict[str, Plan]:
-    """The plan of every job by what distinguishes it from the others, in the order in which they
-    run; each with the folder of the multirun that is passed by.
+    """The plan of every job by its name, in the order in which they run; arguments and errors as
+    `jobs_of`, and PlanError with the problems of all jobs, each once with its jobs.
+    """
+    return _plans(jobs_of(words, sweep))
+
+
+def jobs_of(words: Sequence[str], sweep: Path) -> list[Job]:
+    """The jobs, named by what distinguishes each from the others.
 
     Args:
         words: the overrides of the command, swept ones among them.
         sweep: the folder of the multirun, for jobs without `run_dir`.
 
     Raises:
-        PlanError: with the problems of all jobs, each once with its jobs.
+        PlanError: a word can't be read, or has an interval.
     """
+    words = [word for word in words if not override_key(word).startswith(LAUNCHER)]
     choices = job_words([*words, *swept_by_files(words)])
     folders = {word for job in choices for word in job if override_key(word) == "run_dir"}
     parent = None if len(folders) > 1 else _folder(folders, sweep)
-    jobs = [
-        Job(name, "", name, [*own, *([f"run_dir={typed_value(parent / name)}"] if parent else [])])
-        for name, own in zip(job_names(choices), choices, strict=True)
-    ]
-    plans = plans_of([replace(job, overrides=last_words(job.overrides)) for job in jobs])
+    jobs = []
+    for name, own in zip(job_names(choices), choices, strict=True):
+        place = [] if parent is None else [f"run_dir={typed_value(parent / name)}"]
+        jobs.append(Job(name, "", name, last_words([*own, *place])))
+    return jobs
+
+
+def _plans(jobs: Sequence[Job]) -> dict[str, Plan]:
+    """The plan of each job, whose run folder can be used."""
+    plans = plans_of(jobs)
     problems: list[Problem] = []
     for name, plan in plans.items():
         try:

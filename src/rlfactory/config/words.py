@@ -90,7 +90,7 @@ def read(word: str, problems: list[Problem]) -> Override | None:
         return None
     key = override_key(word)
     if key.startswith(("hydra.", "hydra/")) and key != SEARCHPATH:
-        message = "is not read; a run's folder is run_dir, and rlfactory sweep takes launchers"
+        message = "is not read; a run's folder is run_dir, and -m takes hydra/launcher"
         own = (f"run_dir={word.partition('=')[2]}",) if key.endswith(".dir") else ()
         problems.append(Problem(key, message, instead=own))
         return None
