@@ -165,7 +165,7 @@ def test_the_golden_loss(golden: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "fix"), [(["shares=random"], "shares=groups"), (["group_size=1"], "group_size=2")]
+    ("words", "fix"), [(["shares=random"], "shares=groups"), (["group_size=1"], "group_size=4")]
 )
 def test_bad_plans(words: list[str], fix: str) -> None:
     with pytest.raises(PlanError, match=fix):

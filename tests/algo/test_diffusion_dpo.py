@@ -166,7 +166,7 @@ def test_on_data_the_items_are_those_of_scored_samples(model: ImageModel, roll: 
         (["algo.chosen=choosen"], "algo.chosen", "no such column", "algo.chosen=chosen"),
         (["algo.rejected=chosen"], "algo.rejected", "equal to chosen; a pair must differ", ""),
         (["group_size=4"], "group_size", "chosen and rejected; allowed is 2", "group_size=2"),
-        (["regularizer=kl_v"], "regularizer", "of the data", "regularizer=none"),
+        (["regularizer=kl_v"], "regularizer", "and these are data", "regularizer=none"),
         (["model=wan"], "algo", "this model makes videos", "algo=diffusion_dpo"),
         (["model=sd35", "model.size=[512,768]"], "algo.chosen", "another aspect ratio", SQUARE),
     ],
@@ -191,7 +191,7 @@ def test_a_picture_that_is_not_there_is_named(tmp_path: Path) -> None:
     row = {"prompt": "a circle", "chosen": "1.png", "rejected": "2.png"}
     path = tmp_path / "mine.jsonl"
     path.write_text(json.dumps(row))
-    with pytest.raises(PlanError, match="chosen, and in prompt 1 there is no picture .*1.png"):
+    with pytest.raises(PlanError, match="chosen, and .*mine.jsonl:1: there is no picture .*1.png"):
         plan_from_words(*OFFLINE[:2], f"prompts.path={path}", "reward=compressibility")
 
 

@@ -219,7 +219,7 @@ def problems(*words: str) -> dict[str, str]:
     [
         ("algo.chosen=better", "algo.chosen", "no such column; they have chosen, rejected"),
         ("algo.rejected=chosen", "algo.rejected", "equal to chosen; a pair must differ"),
-        ("group_size=1", "group_size", "two samples, chosen and rejected; allowed is 2"),
+        ("group_size=1", "group_size", "or two, chosen and rejected; allowed is 2"),
         ("shares=random", "shares", "shares=groups"),
         ("regularizer=kl_token", "regularizer", "regularizer=none"),
         ("algo.label_smoothing=0.5", "algo.label_smoothing", "< 0.5"),

@@ -145,7 +145,7 @@ def test_presets_are_as_published(name: str, model: str) -> None:
             "algo=maxrl regularizer=kl_token regularizer.placement=reward regularizer.estimator=k1",
             *("algo.std", "algo.std=none"),
         ),
-        ("algo=ppo resample=1", "resample", "resample=0"),
+        ("algo=ppo resample=1", "group_size", "group_size=4"),
     ],
 )
 def test_options_that_do_not_fit_are_refused_with_a_fix(words: str, key: str, fix: str) -> None:

@@ -70,10 +70,15 @@ def test_each_prompt_set_is_written_and_printed_with_intervals(
     config = {"evaluation": {"weights": "ema", "grid": 2}}
     assert module.evaluate(tmp_path, config, best=False) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1].split() == ["shapes", "0.500", "0.000", "…", "1.000", "2"]
-    assert [line.split()[:2] for line in lines[2:4]] == [["even", "0.000"], ["odd", "1.000"]]
-    assert lines[4].strip() == "on signs"
-    assert lines[5].split() == ["ocr", "0.500", "0.500", "…", "0.500", "2"]
+    rows = [line.split() for line in lines]
+    assert lines[1] == "Scores on evaluation prompts"
+    assert rows[3] == ["shapes", "0.500", "0.000", "…", "1.000", "2"]
+    assert [row[:3] for row in rows[7:9]] == [
+        ["shapes,", "even", "0.000"],
+        ["shapes,", "odd", "1.000"],
+    ]
+    assert lines[10] == "Scores on signs"
+    assert rows[12] == ["ocr", "0.500", "0.500", "…", "0.500", "2"]
     folder = RunFolder(tmp_path)
     for own, score in ((folder, "shapes"), (folder.prompt_set("signs"), "ocr")):
         (written,) = own.evaluations.glob("*.json")

@@ -107,7 +107,7 @@ def test_of_several_each_has_its_turn(
         (["run"], "the run has no logger, only metrics.jsonl"),
         (["run", "logger=wandbb"], "Did you mean wandb"),
         (["run", "logger=wandb", "logger.mode=of"], "allowed is online | offline"),
-        (["run", "logger=several"], "is empty; name the loggers"),
+        (["run", "logger=several"], "logger.of: is empty; name the parts"),
         (["run", "logger=several", "logger.of=[tensorbord]"], "Did you mean tensorboard"),
         (["run", "logger=wandb", "seed=1"], "can't be changed any more; allowed is logger"),
         (["bare", "logger=wandb"], "has no metrics.jsonl yet"),

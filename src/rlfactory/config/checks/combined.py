@@ -7,33 +7,37 @@ from importlib.util import find_spec
 from rlfactory.config.checks.base import Config, Traits, only
 from rlfactory.config.problems import Problem
 
-LISTS = {
-    "reward": "compressibility",
-    "eval_rewards": None,
-    "eval_sets": None,
-    "logger": "wandb,tensorboard",
-}
-"""Keys that name parts; of one that needs some, the usual parts."""
+USUAL = {"reward": "compressibility", "logger": "wandb,tensorboard"}
+"""The usual parts, of what needs some."""
 
 
 def require_distinct_parts(config: Config, traits: Traits) -> Iterator[Problem]:
     """`of` names no part twice, none that has parts itself and none `combined`, as their sum is."""
-    for key, usual in LISTS.items():
-        if usual is not None and traits.get(key, {}).get("made_of") != "parts":
-            continue
-        names = config[key].get("of", [])
-        parts = dict.fromkeys([*names, *config[key].get("parts", ())])  # sets name some too
-        if usual is not None and not names:
-            message = "is empty; name the parts that it is made of"
-            yield Problem(f"{key}.of", message, f"{key}.of=[{usual}]")
-        for name in {name for name in names if names.count(name) > 1}:
-            message = f"names {name} twice; to have it twice, name a part of your own"
-            yield Problem(f"{key}.of", message, f"{key}.of=[{','.join(dict.fromkeys(names))}]")
-        if "combined" in names:
-            yield Problem(f"{key}.of", "a part can't be named combined, as their sum is")
-        for name in parts:
-            if traits.get(place := f"{key}.parts.{name}", {}).get("made_of") == "parts":
-                yield Problem(place, "is made of parts itself; a part is a single one")
+    for key in ("reward", "eval_rewards", "eval_sets"):
+        yield from _part_problems(config, traits, key)
+
+
+def require_distinct_loggers(config: Config, traits: Traits) -> Iterator[Problem]:
+    """The same of loggers, which `rlfactory sync` asks of alone."""
+    yield from _part_problems(config, traits, "logger")
+
+
+def _part_problems(config: Config, traits: Traits, key: str) -> Iterator[Problem]:
+    if key in USUAL and traits.get(key, {}).get("made_of") != "parts":
+        return
+    names = config[key].get("of", [])
+    parts = dict.fromkeys([*names, *config[key].get("parts", ())])  # sets name some too
+    if key in USUAL and not names:
+        message = "is empty; name the parts that it is made of"
+        yield Problem(f"{key}.of", message, f"{key}.of=[{USUAL[key]}]")
+    for name in {name for name in names if names.count(name) > 1}:
+        message = f"names {name} twice; to have it twice, name a part of your own"
+        yield Problem(f"{key}.of", message, f"{key}.of=[{','.join(dict.fromkeys(names))}]")
+    if "combined" in names:
+        yield Problem(f"{key}.of", "a part can't be named combined, as their sum is")
+    for name in parts:
+        if traits.get(place := f"{key}.parts.{name}", {}).get("made_of") == "parts":
+            yield Problem(place, "is made of parts itself; a part is a single one")
 
 
 def require_gdpo_advantage(config: Config, traits: Traits) -> Iterator[Problem]:

@@ -147,7 +147,7 @@ def _missing_column(config: Config, traits: Traits, key: str) -> Iterator[Proble
         if _are_images(traits):
             place, size = folder_of_prompts(config), image_size(config["model"])
             if found := picture_fault(row, column, place, size):
-                yield Problem(f"algo.{key}", f"is {column}, and {where} {found[0]}", found[1])
+                yield Problem(f"algo.{key}", f"is {column}, and {where}: {found[0]}", found[1])
                 return
             continue
         try:
