@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from rlfactory.config import composition, options, paths
 from rlfactory.config.composition import Composition
@@ -87,3 +88,11 @@ def test_it_knows_the_folder_that_it_is_used_in(
     monkeypatch.chdir(tmp_path)
     assert compose(words).values["run_dir"] == f"{tmp_path}/here"
     assert listed == [[]]
+
+
+def test_a_callers_own_application_reads_as_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OF_THE_CALLER", "seen")
+    compose(["algo=grpo"])
+    assert OmegaConf.create({"a": "${oc.env:OF_THE_CALLER}"}).a == "seen"

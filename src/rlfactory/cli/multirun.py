@@ -73,6 +73,7 @@ def _code(plan: Plan, start: Callable[[Plan], int], words: Sequence[str]) -> int
 
 
 LAUNCHER = ("hydra/launcher", "hydra.launcher.")
+"""How the words begin that choose and set up what starts the jobs."""
 
 
 class _Printed:
@@ -94,16 +95,17 @@ def _launched(
     here = request.launcher in ("joblib", "submitit_local")
     at_once = min(len(jobs), cores()) if here else len(jobs)
     environments = [environment(sweep.name, cores() // at_once if here else None)] * at_once
-    commands = [
-        JobCommand(
-            job, [*COMMAND, *job.overrides], plans[job.name].run_dir, log.with_suffix(".lock"), log
-        )
-        for job in jobs
-        if (log := sweep / LOGS / f"{job.name}.log")
-    ]
+    commands = [_command(job, plans[job.name].run_dir, sweep) for job in jobs]
     with listening() as stop:
         HydraLauncher(request, sweep, environments, _Printed(), stop)(commands)
     return [command.job.name for command in commands if state_of(command.run) != "done"]
+
+
+def _command(job: Job, run: Path, sweep: Path) -> JobCommand:
+    """The ordinary command of a job, whose output stands in the folder of the multirun."""
+    output = sweep / LOGS / f"{job.name}.log"
+    command = [*COMMAND, *job.overrides]
+    return JobCommand(job, command, run, output.with_suffix(".lock"), output)
 
 
 LONGEST_NAME = 120

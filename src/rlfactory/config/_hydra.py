@@ -31,6 +31,7 @@ from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf
 from omegaconf._utils import get_yaml_loader
 from omegaconf.errors import OmegaConfBaseException
+from omegaconf.resolvers import oc
 
 from rlfactory.config.paths import packaged_folder
 from rlfactory.config.schema.targets import with_defaults
@@ -159,8 +160,9 @@ def changed(
     shared.cfg = OmegaConf.create({"hydra": hydra_values})  # type: ignore[assignment]
     try:
         return {str(key): _resolved(config, key) for key in config}
-    finally:
-        shared.cfg = own  # that of a caller's application
+    finally:  # a caller's application has its own
+        shared.cfg = own
+        OmegaConf.register_new_resolver("oc.env", oc.env, replace=True)
 
 
 def _resolved(config: DictConfig, key: Any) -> Any:
