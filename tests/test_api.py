@@ -312,7 +312,7 @@ def test_several_rewards_are_combined(live: Mapping[str, Any], tmp_path: Path) -
     assert run.after["combined"] == pytest.approx(0.5 * run.after["short"] + 2)
     missing = r"reward.short: was .*shortness .*reward={'short': ...}.*\n?.*reward.brevity"
     with pytest.raises(PlanError, match=missing):
-        rl.load_run(run.path).samples(PROMPTS)
+        rl.load_run(run.path).resume()
     again = rl.load_run(run.path).resume(**{k: v for k, v in given.items() if k != "run_dir"})
     assert again.status == "done"
 

@@ -20,6 +20,7 @@ from probe import median
 from processes import make_models, measure
 
 from rlfactory.config.memory.devices import GIB
+from rlfactory.config.memory.estimate import peak_of
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.run.checkpoint.find import newest
 from rlfactory.run.folder import RunFolder
@@ -114,7 +115,7 @@ def iteration(name: str, algorithm: str, words: Sequence[str], setup: Setup) -> 
     best = None if setup.pretends else peak_flops(torch.cuda.get_device_name(setup.device))
     return {
         "peak GiB": found.peak / GIB,
-        "estimated GiB": foreseen(config).peak / GIB - estimate_text(config),
+        "estimated GiB": peak_of(foreseen(config)) / GIB - estimate_text(config),
         "images/s drawn": found.drawn,
         "samples/s learned": found.learned,
         "images/s in all": found.total,

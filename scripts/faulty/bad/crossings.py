@@ -348,6 +348,8 @@ BREAKS: dict[str, list[Break]] = {
             ("reward=combine reward.of=[combine]", "reward"),
             ("eval_rewards.of=[combine]", "eval_rewards"),
         ),
+    ],
+    "require_distinct_loggers": [
         _of(
             ("logger=several logger.of=[]", "logger.of"),
             ("logger=several logger.of=[jsonl,jsonl]", "logger.of"),

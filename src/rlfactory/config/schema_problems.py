@@ -52,7 +52,9 @@ def typed_problems(
         elif isinstance(field.type, type) and is_dataclass(field.type):
             inner = values[field.name]
             if not isinstance(inner, Mapping):
-                yield Problem(key, f"is {inner!r}; allowed is a mapping")
+                names = ", ".join(f.name for f in fields(field.type))
+                message = f"is {inner!r}; allowed is a mapping of {names}"
+                yield Problem(key, message, f"rlfactory explain {key}")
                 continue
             yield from typed_problems(inner, field.type, f"{key}.", may_have_others)
         else:

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from rlfactory.config.overrides import compose
+from rlfactory.config.overrides import compose, plan_from_words
 from rlfactory.config.peers.unknown_keys import explain_unknown
-from rlfactory.config.problems import Problem
+from rlfactory.config.problems import PlanError, Problem
 
 CONFIG: dict[str, Any] = {
     "iterations": 40,
@@ -88,6 +88,8 @@ def test_a_model_by_its_path_keeps_the_option_that_is_typed() -> None:
 
 
 def test_a_value_for_a_key_with_keys_of_its_own() -> None:
-    (problem,) = compose(["stop=10"]).problems
+    with pytest.raises(PlanError) as refused:
+        plan_from_words("stop=10")
+    (problem,) = refused.value.problems
     assert "allowed is a mapping of kl, reward" in problem.message
     assert problem.fix == "rlfactory explain stop"

@@ -133,7 +133,8 @@ def _family_fault(path: str, traits: Traits) -> tuple[str, str] | None:
     if kind is None or kind == wanted or (wanted is None and not of_texts):
         return None
     reason = f": {NO_FAMILY[kind]}" if kind in NO_FAMILY else f"; known are {', '.join(OPTIONS)}"
-    message = f"{path} is a {kind}, not a {wanted or 'language model'}{'' if option else reason}"
+    reason = f"; model={option} trains it" if option else reason
+    message = f"{path} is a {kind}, not a {wanted or 'language model'}{reason}"
     return message, f"rlfactory model={option} model.path={path}" if option else ""
 
 
