@@ -87,9 +87,9 @@ def test_a_folder_and_flags_in_any_order(here: Command, tmp_path: Path, words: l
         (["-cn=mine", "seed=1"], "-cn: is no flag here: experiment=NAME", "rlfactory --help"),
         (["--config-path", "conf"], "-cd FOLDER adds a folder", "rlfactory --help"),
         (
-            ["-m", "hydra/launcher=joblib", "seed=1,2"],
-            "rlfactory sweep takes launchers",
-            "-m seed=",
+            ["-m", "hydra/launcher=joblb", "seed=1,2"],
+            "hydra/launcher: there is no launcher joblb",
+            "hydra/launcher=joblib",
         ),
         (["--info"], "--info: is no flag here: rlfactory explain", "rlfactory --help"),
     ],

@@ -16,7 +16,7 @@ from rlfactory.config.overrides import compose
 from rlfactory.config.plan import Plan
 from rlfactory.config.problems import PlanError, Problem, override_key, report
 from rlfactory.config.words import read, typed_value
-from rlfactory.sweep.arguments import read_request
+from rlfactory.sweep.arguments import SweepArguments, read_request
 from rlfactory.sweep.folder import LOGS, state_of
 from rlfactory.sweep.jobs import last_words, plans_of, with_jobs
 from rlfactory.sweep.process import (
@@ -43,10 +43,12 @@ def run_jobs(words: Sequence[str], start: Callable[[Plan], int]) -> int:
     """
     sweep = Path("multirun") / datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     of_launcher = [w for w in words if override_key(w).startswith(LAUNCHER)]
+    request = read_request([sweep.name, *of_launcher])
+    require_launcher(request.launcher)
     jobs = jobs_of(words, sweep)
     plans = _plans(jobs)
     if of_launcher:
-        failed = _launched(jobs, plans, of_launcher, sweep)
+        failed = _launched(jobs, plans, request, sweep)
     else:
         codes = {name: _code(plan, start, words) for name, plan in plans.items()}
         failed = [f"{name} (exit code {code})" for name, code in codes.items() if code]
@@ -87,11 +89,9 @@ class _Printed:
 
 
 def _launched(
-    jobs: Sequence[Job], plans: Mapping[str, Plan], words: Sequence[str], sweep: Path
+    jobs: Sequence[Job], plans: Mapping[str, Plan], request: SweepArguments, sweep: Path
 ) -> list[str]:
     """Run jobs by a launcher of Hydra; returns the names of those that are not done."""
-    request = read_request([sweep.name, *words])
-    require_launcher(request.launcher)
     here = request.launcher in ("joblib", "submitit_local")
     at_once = min(len(jobs), cores()) if here else len(jobs)
     environments = [environment(sweep.name, cores() // at_once if here else None)] * at_once
