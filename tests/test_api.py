@@ -23,12 +23,16 @@ from rlfactory.algo.base import Algorithm
 from rlfactory.algo.ppo import PPO
 from rlfactory.api import as_words
 from rlfactory.cli.app import dispatch
+from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.problems import PlanError
 from rlfactory.dynamics.token import Token
 from rlfactory.model.base import Model
 from rlfactory.model.pipelines.local_models import zoo_path
+from rlfactory.prompts.ops.in_memory import with_prompts
 from rlfactory.run.checkpoint.find import newest
+from rlfactory.run.folder import RunFolder
 from rlfactory.run.metrics import read
+from rlfactory.tools.run import require_same_prompts
 from rlfactory.train.listeners import Iteration, Listener
 from rlfactory.train.process import launch
 from rlfactory.utils.console import number
@@ -218,6 +222,14 @@ def test_a_finished_run_stays_as_it_is(
     assert again.after == run.resume().after == run.after
     assert {path: path.stat().st_mtime_ns for path in run.path.rglob("*.json*")} == before
     assert capsys.readouterr().out.count("is done (iterations=2)") == 2
+
+
+def test_a_run_whose_prompts_are_an_options_takes_none_from_memory(tmp_path: Path) -> None:
+    """It ended in a FileNotFoundError: no object of memory was described in its folder."""
+    (tmp_path / "config.yaml").write_text(plan_from_words("model=tiny_gpt2").frozen())
+    prompts = with_prompts({"prompts": PROMPTS})
+    with pytest.raises(PlanError, match=r"prompts: are not read by the run in .*leave them out"):
+        require_same_prompts(RunFolder(tmp_path), prompts, force=False)
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from PIL import Image
 
+from rlfactory.report.read import RunRecord, Series
 from rlfactory.report.report import Cell, Curve, Report, ReportRow, SampleImage
 from rlfactory.report.sample_pairs import Sample, SamplePair
 from rlfactory.report.text_table import TextTable, titled
@@ -339,3 +340,18 @@ def images(tmp_path: Path) -> RunFolder:
 def texts(tmp_path: Path) -> RunFolder:
     """A run that makes texts."""
     return short_run(tmp_path / "my run", texts=True)
+
+
+@pytest.fixture
+def measured_run(tmp_path: Path) -> RunRecord:
+    """A finished run with two scores of evaluations and one of training."""
+
+    def series(*values: float, every: int = 1, start: int = 0) -> Series:
+        return np.arange(start, start + every * len(values), every) * 1.0, np.array(values)
+
+    found = {
+        "eval/a/mean": series(0.1, 0.9, 0.5, every=20),
+        "eval/diversity": series(0.3, 0.2, every=40),
+        "reward/a/mean": series(*range(40), start=1),
+    }
+    return RunRecord(tmp_path, "done", {}, found, 40)

@@ -1,4 +1,3 @@
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,23 +9,6 @@ from rlfactory.report.read import RunRecord, Series
 from rlfactory.report.statistics import bootstrap_interval, mean_interval
 from rlfactory.run.scores import Scores
 from rlfactory.sweep.table import Column
-
-
-def series_metrics(*values: float, every: int = 1, start: int = 0) -> Series:
-    return np.arange(start, start + every * len(values), every) * 1.0, np.array(values)
-
-
-RUN = RunRecord(
-    path=None,  # type: ignore[arg-type]
-    status="done",
-    config={},
-    iterations=40,
-    series={
-        "eval/a/mean": series_metrics(0.1, 0.9, 0.5, every=20),
-        "eval/diversity": series_metrics(0.3, 0.2, every=40),
-        "reward/a/mean": series_metrics(*range(40), start=1),
-    },
-)
 
 
 def run(**series: Series) -> RunRecord:
@@ -97,8 +79,8 @@ def test_what_was_not_trained_has_no_curve() -> None:
     assert curves([group(found, untrained=True)], [Column("a", "A", "eval/a")]) == []
 
 
-def test_columns_that_read_one_metric_share_a_panel(tmp_path: Path) -> None:
-    group = Group("row", [replace(RUN, path=tmp_path)])
+def test_columns_that_read_one_metric_share_a_panel(measured_run: RunRecord) -> None:
+    group = Group("row", [measured_run])
     last = Column("last", "last", "last/reward/a/mean")
     window = Column("end", "end", "last/reward/a/mean", window=16)
     other = Column("a", "A", "eval/a")
@@ -106,20 +88,21 @@ def test_columns_that_read_one_metric_share_a_panel(tmp_path: Path) -> None:
     assert found == [("reward/a/mean", "a in training"), ("eval/a/mean", "A")]
 
 
-def test_the_evaluations_of_one_run_have_intervals_over_prompts(tmp_path: Path) -> None:
+def test_the_evaluations_of_one_run_have_intervals_over_prompts(
+    tmp_path: Path, measured_run: RunRecord
+) -> None:
     prompts = [f"prompt {i}" for i in range(64)]
     values = np.random.default_rng(0).random(64)
     Scores(prompts, {"a": values}).save(tmp_path / "evaluations" / "000020.json")
-    run = replace(RUN, path=tmp_path)
-    one = averaged([run], "eval/a/mean", "row", scale=2)
+    one = averaged([measured_run], "eval/a/mean", "row", scale=2)
     assert one is not None
     low, high = bootstrap_interval(values, resamples=1000)
     assert one.mean == [0.2, 1.8, 1.0]
     assert one.low == [0.2, 2 * low, 1.0]  # the files of the others are missing
     assert one.high == [0.2, 2 * high, 1.0]
-    training = averaged([run], "reward/a/mean", "row")
+    training = averaged([measured_run], "reward/a/mean", "row")
     assert training is not None
     assert training.low == training.mean
-    two = averaged([run, run], "eval/a/mean", "row")
+    two = averaged([measured_run] * 2, "eval/a/mean", "row")
     assert two is not None
     assert two.low == two.mean  # over runs, which are equal

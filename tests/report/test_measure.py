@@ -13,25 +13,8 @@ from rlfactory.report.measure import (
     planned_passes,
     resolved,
 )
-from rlfactory.report.read import RunRecord, Series
+from rlfactory.report.read import RunRecord
 from rlfactory.sweep.table import Column
-
-
-def series_metrics(*values: float, every: int = 1, start: int = 0) -> Series:
-    return np.arange(start, start + every * len(values), every) * 1.0, np.array(values)
-
-
-RUN = RunRecord(
-    path=None,  # type: ignore[arg-type]
-    status="done",
-    config={},
-    iterations=40,
-    series={
-        "eval/a/mean": series_metrics(0.1, 0.9, 0.5, every=20),
-        "eval/diversity": series_metrics(0.3, 0.2, every=40),
-        "reward/a/mean": series_metrics(*range(40), start=1),
-    },
-)
 
 
 @pytest.mark.parametrize(
@@ -50,13 +33,15 @@ RUN = RunRecord(
         ("", None),
     ],
 )
-def test_what_a_column_measures(measure: str, expected: float | None) -> None:
-    assert measured([RUN], Column("c", "C", measure)) == expected
+def test_what_a_column_measures(
+    measure: str, expected: float | None, measured_run: RunRecord
+) -> None:
+    assert measured([measured_run], Column("c", "C", measure)) == expected
 
 
-def test_a_window_is_a_mean_over_the_last_lines() -> None:
+def test_a_window_is_a_mean_over_the_last_lines(measured_run: RunRecord) -> None:
     column = Column("c", "C", "last/reward/a/mean", window=4)
-    assert measured([RUN], column) == pytest.approx(37.5)
+    assert measured([measured_run], column) == pytest.approx(37.5)
 
 
 def test_before_training_there_is_only_what_was_evaluated() -> None:

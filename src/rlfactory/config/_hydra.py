@@ -151,13 +151,13 @@ def changed(
         hydra_values: what `${hydra:...}` resolves to.
     """
     setup_globals()
-    OmegaConf.register_new_resolver("oc.env", _typed_variable, replace=True)
     config = OmegaConf.create(dict(values))
     OmegaConf.set_struct(config, True)
     ConfigLoaderImpl._apply_overrides_to_config([*overrides], config)
     shared = HydraConfig.instance()
     own: Any = shared.cfg
     shared.cfg = OmegaConf.create({"hydra": hydra_values})  # type: ignore[assignment]
+    OmegaConf.register_new_resolver("oc.env", _typed_variable, replace=True)
     try:
         return {str(key): _resolved(config, key) for key in config}
     finally:  # a caller's application has its own

@@ -176,24 +176,19 @@ def sheet(
     if note:
         corner = (_MARGIN, paper.height - _MARGIN - line + _PAD)
         pen.text(corner, _fit(note, face, within), FAINT, face)
-
-    def write(lines: Sequence[str], x: int, y: int) -> None:
-        for n, text in enumerate(lines):
-            pen.text((x, y + n * line), text, INK, face)
-
     for j, lines in enumerate(above):
-        for n, text in enumerate(lines):
-            middle = left + j * (width + _GAP) + width // 2
-            pen.text((middle, head + n * line), text, FAINT, bold, "ma")
+        middle = left + j * (width + _GAP) + width // 2
+        _write(pen, lines, (middle, head), line, FAINT, bold, "ma")
     for i, (row, y) in enumerate(zip(rows, tops, strict=False)):
         if beside:
-            write(beside[i], _MARGIN, y + (height - len(beside[i]) * line) // 2)
+            corner = (_MARGIN, y + (height - len(beside[i]) * line) // 2)
+            _write(pen, beside[i], corner, line, INK, face)
         for j, image in enumerate(row):
             x, score = left + j * (width + _GAP), scores[i][j] if scores is not None else None
             color = _frame(score, good)
             _paste(paper, image, (x, y), color)
             caption = below[i][j] if below else []
-            write(caption, x, y + height + _PAD)
+            _write(pen, caption, (x, y + height + _PAD), line, INK, face)
             if score is not None:
                 corner = (x, y + height + _PAD + len(caption) * line)
                 pen.text(corner, number(score), color or FAINT, bold)
@@ -201,6 +196,19 @@ def sheet(
         with new_file(path) as file:
             paper.save(file, "PNG")
     return paper
+
+
+def _write(
+    pen: ImageDraw.ImageDraw,
+    lines: Sequence[str],
+    corner: tuple[int, int],
+    height: int,
+    *look: Any,
+) -> None:
+    """Draw lines of text, each `height` pixels below the one before, by Pillow's `look`."""
+    x, y = corner
+    for n, text in enumerate(lines):
+        pen.text((x, y + n * height), text, *look)
 
 
 def _frame(score: float | None, good: float | None) -> Color | None:

@@ -259,10 +259,17 @@ def live_of_run(given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def require_same_prompts(folder: RunFolder, objects: Mapping[str, Any], force: bool) -> None:
-    """PlanError where a run would go on with other prompts in memory than it began with."""
+    """PlanError where a run would go on with other prompts in memory than it began with, or began
+    with none in memory.
+    """
     digest = getattr(objects.get("prompts"), "digest", None)
-    began = read_json(folder.objects, dict[str, str])["prompts"] if digest else ""
-    if digest and "SHA-256" in began and digest not in began and not force:
+    if digest is None:
+        return
+    if "prompts" not in references_in(read_frozen(folder.config)):
+        message = f"are not read by the run in {folder.path}, which has those of its configuration"
+        raise PlanError([Problem("prompts", f"{message}; leave them out")])
+    began = read_json(folder.objects, dict[str, str])["prompts"]
+    if "SHA-256" in began and digest not in began and not force:
         message = f"are not those that the run in {folder.path} began with"
         forced = "force=True goes on all the same, run_dir=FOLDER begins another run"
         raise PlanError([Problem("prompts", f"{message}; {forced}")])
