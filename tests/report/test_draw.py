@@ -178,6 +178,18 @@ def test_an_error_bar_is_drawn_whole_and_a_wide_band_is_cut_off() -> None:
     assert band_top < 5.0
 
 
+def test_a_band_of_samples_is_drawn_whole() -> None:
+    """It filled the panel of a run's reward: its ends, 0 and 1, lay outside."""
+    own = curve("one")
+    wide = replace(own, low=[-3.0] * FEWEST, high=[5.0] * FEWEST, points=own.mean)
+    with saved_figure((3, 2)) as figure:
+        axes = figure.subplots()
+        draw_panel(axes, [wide], ["one"])
+        bottom, top = axes.get_ylim()
+    assert bottom < -3.0
+    assert top > 5.0
+
+
 def page_plots(report: Report) -> list[Plot]:
     digits = {column.label: column.digits + 1 for column in report.columns}
     return plots(report.curves, rows_with_curves(report), digits)

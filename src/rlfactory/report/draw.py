@@ -202,14 +202,14 @@ def _y_limits(panel: Sequence[Curve]) -> tuple[float, float]:
     """All of the means, of the points and of the dots' error bars, and some of the bands.
 
     The bands of two seeds would flatten the lines; an error bar that is cut off would be read as
-    a shorter one.
+    a shorter one, and a band of a run's samples, beside its points, would fill the panel.
     """
     means = _finite([*(y for c in panel for y in [*c.mean, *c.points]), *_papers(panel)])
     low, high = min(means, default=0.0), max(means, default=0.0)
     air = (high - low) or abs(high) or 1.0
     bottom, top = low, high
     for curve in panel if _has_intervals(panel) else []:
-        most = math.inf if is_sparse(curve) else _MOST_BAND * air
+        most = math.inf if is_sparse(curve) or curve.points else _MOST_BAND * air
         bottom = min(bottom, max(min(_finite(curve.low), default=low), low - most))
         top = max(top, min(max(_finite(curve.high), default=high), high + most))
     return bottom - 0.05 * air, top + 0.05 * air
