@@ -215,6 +215,13 @@ def claim_lines(sweep: str, rows: Mapping[str, Sequence[Run]]) -> Iterator[str]:
     yield ""
 
 
+def tested() -> dict[str, list[ClaimResult]]:
+    """The verdicts on the claims of each sweep whose runs are stored."""
+    runs = read_runs(STORE)
+    rows = {sweep: of_sweep(runs, sweep) for sweep in TITLES}
+    return {sweep: decided_claims(sweep, own) for sweep, own in rows.items() if own}
+
+
 def decided_claims(sweep: str, rows: Mapping[str, Sequence[Run]]) -> list[ClaimResult]:
     """The verdicts by the rules of all reports, from the mean scores of the stored runs."""
     sheet = read_sheet(file_of(sweep))

@@ -16,6 +16,8 @@ from shutil import copyfile
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import hacking
+
 from rlfactory.config.problems import override_key
 from rlfactory.report.claims import (
     claim_column,
@@ -165,13 +167,20 @@ def names(results: Path) -> list[str]:
     return [name for name in sorted(sweeps()) if (results / f"{name}.json").is_file()]
 
 
+def tested() -> dict[str, list[ClaimResult]]:
+    """The result of each claim by sweep, of those whose runs are stored in their present form."""
+    known = [name for name in names(RESULTS) if not is_earlier(name, RESULTS)]
+    found = {name: results_of(name, RESULTS) for name in known} | hacking.tested()
+    return dict(sorted(found.items()))
+
+
 def decided() -> str:
     """The table of docs/results/README.md: each claim that its runs decide."""
     heads = ["| sweep | claim | source | difference | verdict |", "|---|---|---|---:|---|"]
     lines = [
         f"| `{name}` | {' | '.join(map(plain, _cells(result)))} |"
-        for name in names(RESULTS)
-        for result in results_of(name, RESULTS)
+        for name, results in tested().items()
+        for result in results
         if result.verdict != "undecided"
     ]
     return "\n".join([*heads, *lines])
@@ -184,8 +193,8 @@ def _cells(result: ClaimResult) -> list[str]:
 
 def state() -> str:
     """How many claims are decided, tested and open, or not tested; and the sweeps without a run."""
-    known = [name for name in names(RESULTS) if not is_earlier(name, RESULTS)]
-    results = [result for name in known for result in results_of(name, RESULTS)]
+    known = tested()
+    results = [result for own in known.values() for result in own]
     undecided = [result for result in results if result.verdict == "undecided"]
     open_ = sum(result.seeds > 0 for result in undecided)
     others = [n for n in sorted(sweeps()) if n not in known and not n.startswith(OWN_PAGES)]
