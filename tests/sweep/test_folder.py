@@ -94,9 +94,11 @@ def test_what_a_kill_or_a_lock_left_is_no_hindrance(tmp_path: Path) -> None:
     assert merge_table(tmp_path, TABLE) == TABLE
 
 
-def test_differing_jobs_are_named(tmp_path: Path) -> None:
+def test_jobs_that_began_otherwise_are_named(tmp_path: Path) -> None:
     TABLE.save(tmp_path)
     other = replace(JOBS[1], overrides=["algo=c", "seed=0", "x=1"])
+    assert merge_table(tmp_path, replace(TABLE, jobs=[JOBS[0], other])).jobs == [JOBS[0], other]
+    (tmp_path / other.folder).mkdir()
     with pytest.raises(PlanError) as refused:
         merge_table(tmp_path, replace(TABLE, jobs=[JOBS[0], other]))
     (problem,) = refused.value.problems

@@ -102,7 +102,9 @@ def default_folder(name: str, size: str) -> Path:
 
 
 def merge_table(folder: Path, table: Table) -> Table:
-    """Add the jobs that the folder already has; PlanError if it holds another sweep."""
+    """Add the jobs that the folder already has; PlanError if it holds another sweep, or a run that
+    was begun with other words.
+    """
     former = _former(folder)
     if former is None:
         return table
@@ -110,7 +112,8 @@ def merge_table(folder: Path, table: Table) -> Table:
         message = f"{folder} holds the sweep {former.name}, size {former.size}"
         raise PlanError([Problem("sweep_dir", message, f"sweep_dir={folder}_2")])
     old, new = ({job.name: job for job in t.jobs} for t in (former, table))
-    changed = [name for name in new if name in old and new[name].overrides != old[name].overrides]
+    begun = [name for name in new if name in old and (folder / old[name].folder).exists()]
+    changed = [name for name in begun if new[name].overrides != old[name].overrides]
     if changed:
         raise PlanError([_changed_job(folder, old[name], new[name]) for name in changed])
     order = [row.name for row in table.rows]
