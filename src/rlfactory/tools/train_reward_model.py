@@ -32,7 +32,6 @@ from rlfactory.prompts.ops.prompt_list import RowReader
 from rlfactory.run.atomic_write import write_json, write_text
 from rlfactory.run.checkpoint.find import newest
 from rlfactory.run.folder import RunFolder
-from rlfactory.utils.console import print_error
 from rlfactory.utils.errors import ModelError, TrainingError, UserError
 
 REPORT = "reward_model.json"
@@ -93,8 +92,10 @@ class EncodedPair:
         return max(len(self.chosen), len(self.rejected), len(self.reference))
 
 
-def reward_model(base: str, pairs: str, to: Path, share: float, options: RewardModelOptions) -> int:
-    """Train a reward model and write its folder; returns the exit code.
+def reward_model(
+    base: str, pairs: str, to: Path, share: float, options: RewardModelOptions
+) -> None:
+    """Train a reward model and write its folder.
 
     Args:
         base: the language model, or reward model, to begin from: a run folder, whose newest
@@ -104,28 +105,23 @@ def reward_model(base: str, pairs: str, to: Path, share: float, options: RewardM
         share: of the prompts whose pairs are held out.
         options: how it is trained.
     """
-    try:
-        training, held_out = split_pairs(read_pairs(pairs), share)
-        network, tokenizer, path = _load(base, options.seed)
-        prefix = tokenizer.eos_token if begins_with_end(tokenizer) else ""
-        form = PromptFormat(tokenizer, text_role="auto", begin=prefix)
-        limit = network.config.max_position_embeddings
-        encoded = [[encode_pair(form, pair) for pair in part] for part in (training, held_out)]
-        fitting = [[pair for pair in part if pair.longest <= limit] for part in encoded]
-        dropped = sum(map(len, encoded)) - sum(map(len, fitting))
-        if not all(fitting):
-            message = f"hardly a pair of {pairs} has at most the {limit} tokens that {base} reads"
-            raise UserError(message)
-        print(f"{len(fitting[0])} pairs to train on, {len(fitting[1])} held out", flush=True)
-        if dropped:
-            print(f"{dropped} pairs have more than {limit} tokens and are left out")
-        found = _train(network, fitting[0], fitting[1], options)
-        _write(to, network, tokenizer, prefix, found | {"base": path, "dropped": dropped})
-    except (UserError, OSError) as error:
-        print_error(str(error))
-        return 1
+    training, held_out = split_pairs(read_pairs(pairs), share)
+    network, tokenizer, path = _load(base, options.seed)
+    prefix = tokenizer.eos_token if begins_with_end(tokenizer) else ""
+    form = PromptFormat(tokenizer, text_role="auto", begin=prefix)
+    limit = network.config.max_position_embeddings
+    encoded = [[encode_pair(form, pair) for pair in part] for part in (training, held_out)]
+    fitting = [[pair for pair in part if pair.longest <= limit] for part in encoded]
+    dropped = sum(map(len, encoded)) - sum(map(len, fitting))
+    if not all(fitting):
+        message = f"hardly a pair of {pairs} has at most the {limit} tokens that {base} reads"
+        raise UserError(message)
+    print(f"{len(fitting[0])} pairs to train on, {len(fitting[1])} held out", flush=True)
+    if dropped:
+        print(f"{dropped} pairs have more than {limit} tokens and are left out")
+    found = _train(network, fitting[0], fitting[1], options)
+    _write(to, network, tokenizer, prefix, found | {"base": path, "dropped": dropped})
     print(f"{to}: reward.path={to} model.value_path={to}")
-    return 0
 
 
 def _load(base: str, seed: int) -> tuple[Any, Any, str]:

@@ -4,7 +4,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,7 +34,6 @@ from rlfactory.tools.export.snippet import (
 from rlfactory.tools.export.upload import Upload
 from rlfactory.tools.restore import add_weight_sets, find_checkpoint, located_config
 from rlfactory.train.build import Config, instantiate_group, merge_adapters_below
-from rlfactory.utils.console import print_error
 from rlfactory.utils.errors import UserError
 
 HERE = "."
@@ -54,7 +53,7 @@ def export(
     *,
     in_one_file: bool = False,
     upload: Upload | None = None,
-) -> int:
+) -> None:
     """Write a run's weights for other libraries, and print the code that loads them.
 
     Args:
@@ -67,27 +66,20 @@ def export(
         moved: paths by key, where the run's model lies elsewhere now.
         in_one_file: adapters in one file, for ComfyUI and others.
         upload: where to upload the folder to.
-
-    Returns:
-        The exit code.
     """
-    try:
-        with ExitStack() as stack:
-            run, checkpoint = RunFolder(path), find_checkpoint(path, best)
-            if upload is not None:
-                upload.prepare()
-            written = to or Path(stack.enter_context(TemporaryDirectory())) / "export"
-            options = ExportOptions(weights, merge, in_one_file, upload.repo if upload else None)
-            code = export_run(run, located_config(path, moved), checkpoint, written, options)
-            if to is not None:
-                print(f"exported to {to}; its card is {to / 'README.md'}.")
-            if upload is not None:
-                print(f"uploaded to {upload.upload(written)}")
-    except (UserError, OSError) as error:
-        print_error(str(error))
-        return 1
+    checkpoint = find_checkpoint(path, best)
+    if upload is not None:
+        upload.prepare()
+    options = ExportOptions(weights, merge, in_one_file, upload.repo if upload else None)
+    with TemporaryDirectory() as temporary:
+        written = to or Path(temporary) / "export"
+        config = located_config(path, moved)
+        code = export_run(RunFolder(path), config, checkpoint, written, options)
+        if to is not None:
+            print(f"exported to {to}; its card is {to / 'README.md'}.")
+        if upload is not None:
+            print(f"uploaded to {upload.upload(written)}")
     print(f"to load it:\n\n{code}")
-    return 0
 
 
 @dataclass(frozen=True)

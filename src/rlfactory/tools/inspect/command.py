@@ -19,8 +19,7 @@ from rlfactory.tools.inspect.figures import factor
 from rlfactory.tools.inspect.hooked_model import END, InspectionError, token_name
 from rlfactory.tools.restore import located_config, restored_run
 from rlfactory.train.components import Components
-from rlfactory.train.evaluation.evaluator import Evaluator
-from rlfactory.utils.console import number, print_error
+from rlfactory.utils.console import number
 
 FIGURES = ("lens", "attribution", "direction")
 _SAMPLES = 3  # how many of the best and of the worst are shown
@@ -137,7 +136,7 @@ def largest(parts: dict[str, float], count: int) -> str:
 
 def inspect(
     path: Path, weights: str, prompts: int, best: bool, moved: Mapping[str, str] | None = None
-) -> int:
+) -> None:
     """Compare a run's weights with those that it started from; writes to its folder `inspect`.
 
     Args:
@@ -146,22 +145,17 @@ def inspect(
         prompts: how many evaluation prompts the texts are written to.
         best: take the best checkpoint by evaluation score instead of the newest one.
         moved: paths by key, where the run's model or files lie elsewhere now.
-
-    Returns:
-        The exit code.
     """
-
-    def use(components: Components, evaluator: Evaluator) -> None:
-        held_out = components.prompts.held_out(prompts)
-        _inspect(RunFolder(path), components, held_out, weights, evaluator.seed)
-
     config = located_config(path, moved)
     if locate(config["model"]["_target_"], "model").media != "texts":
-        print_error(f"{path} trained an image generator; only language models can be inspected")
-        return 1
+        message = f"{path} trained an image generator; only language models can be inspected"
+        raise InspectionError(message)
     # float32 throughout: rounded to half precision, a network's parts don't sum to its logits
     exact = {"_target_": config["precision"]["_target_"]}
-    return restored_run(path, {**config, "precision": exact}, use, best, REFERENCE)
+    config = {**config, "precision": exact}
+    with restored_run(path, config, best, REFERENCE) as (components, evaluator):
+        held_out = components.prompts.held_out(prompts)
+        _inspect(RunFolder(path), components, held_out, weights, evaluator.seed)
 
 
 def _inspect(

@@ -7,14 +7,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from signal import SIGINT
+from signal import SIGINT, SIGTERM, SIGUSR1, SIGUSR2
 from types import FrameType, TracebackType
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
-from rlfactory.train.components import ProgressListener
-from rlfactory.train.process.run_arguments import SIGNALS
 from rlfactory.utils.processes import signal_handlers
 
+if TYPE_CHECKING:  # the launcher reads this file, and imports no torch
+    from rlfactory.train.components import ProgressListener
+
+SIGNALS = (SIGINT, SIGTERM, SIGUSR1, SIGUSR2)
+"""Signals that ask a run to stop; torchrun passes them on to all ranks."""
 STOPPING = (
     b"\nstopping at the next step; finished iterations are saved; once more stops at once,"
     b" and what came after the last checkpoint is lost\n"
@@ -126,7 +129,7 @@ class Stop:
 class StopAwareProgress:
     """Passes progress on to `listener`, and calls `leave` after each step, which may raise."""
 
-    listener: ProgressListener
+    listener: "ProgressListener"
     leave: Callable[[], None]
 
     def phase(self, name: str, *, total: int) -> None:
