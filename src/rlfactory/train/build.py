@@ -40,13 +40,8 @@ log = logging.getLogger(__name__)
 
 
 def instantiate_group(config: Config, group: str, **available: object) -> Any:
-    """Instantiate the `_target_` of a group.
-
-    Args:
-        config: the frozen configuration.
-        group: the key of the group.
-        available: run-time objects; each constructor in the group gets those that its parameters
-            name.
+    """Instantiate the `_target_` of a group; each constructor in it gets those of the `available`
+    run-time objects that its parameters name.
     """
     return instantiate(config[group], group, **available)
 
@@ -65,7 +60,6 @@ def build(
     """Build all components, in the order in which they need each other.
 
     Args:
-        config: the frozen configuration.
         advance: called with the number of samples drawn, and with 0 before each pass of the
             network; it may raise, to stop.
         hardware: that of this process, where it was built already.

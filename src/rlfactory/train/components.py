@@ -211,11 +211,5 @@ class ProgressListener(Protocol):
         """So many more of them are done; 0 for a step too small to show."""
 
 
-class NoProgress:
+class NoProgress(ProgressListener):
     """A progress listener that shows nothing."""
-
-    def phase(self, name: str, *, total: int) -> None:
-        """Ignore a phase."""
-
-    def advance(self, count: int) -> None:
-        """Ignore progress."""

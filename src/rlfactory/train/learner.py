@@ -20,12 +20,7 @@ from rlfactory.model.ema import Clock
 from rlfactory.model.weight_sets import POLICY
 from rlfactory.regularizer.base import KL
 from rlfactory.rollout import Rollout
-from rlfactory.train.components import (
-    Components,
-    Metrics,
-    ProgressListener,
-    TrainingBudget,
-)
+from rlfactory.train.components import Components, Metrics, ProgressListener, TrainingBudget
 from rlfactory.train.data_parallel import (
     gather_metrics,
     global_rollout,
@@ -52,8 +47,6 @@ class Learner:
     """Updates the policy, and the weight sets that follow it.
 
     Attributes:
-        components: the live objects.
-        budget: the numbers of the experiment.
         progress: shows each micro-batch.
         guard: rejects updates that are not finite.
         updates: the number of optimizer steps so far.
@@ -81,7 +74,7 @@ class Learner:
         Args:
             rollout: this rank's samples with advantages. If it is empty on all ranks, nothing is
                 learned.
-            iteration: the number of the iteration, from 0.
+            iteration: from 0.
 
         Returns:
             The means of the metrics over the iteration's training items.

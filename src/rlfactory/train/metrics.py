@@ -46,7 +46,8 @@ def distinct(texts: Sequence[str], n: int) -> float:
 
 
 def pairwise_distance(images: Tensor, groups: Tensor, device: torch.device | None = None) -> float:
-    """The mean root-mean-square pixel distance, in [0, 1], of all pairs within a group.
+    """The mean root-mean-square pixel distance, in [0, 1], of all pairs within a group; NaN where
+    no group has two images.
 
     Of images larger than `THUMBNAIL` it is the distance of thumbnails: in full, 24 images of 512
     pixels would take as long as a sampling step.
@@ -55,9 +56,6 @@ def pairwise_distance(images: Tensor, groups: Tensor, device: torch.device | Non
         images: `[B, 3, H, W]` uint8; a video's frames, `[B, F, 3, H, W]`, are compared one by one.
         groups: `[B]`, on the CPU.
         device: where thumbnails are made and compared; None: where the images are.
-
-    Returns:
-        The mean over the pairs of all groups; NaN where no group has two images.
     """
     small = _thumbnails(images.flatten(1, -3), device or images.device)
     pixels = small.flatten(1)[to_device(groups.argsort(stable=True), small.device)]

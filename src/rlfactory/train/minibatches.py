@@ -42,9 +42,6 @@ def split_minibatches(
             group, so that ranks, which own complete groups, have equally much work in each update;
             `groups` takes whole groups, equally many (up to one), and of neighbouring groups, which
             a rank owns, equally many too.
-        groups: `[B]`, the group of each sample.
-        updates: the number of minibatches.
-        seed: the seed of the run.
         key: the rest of the random key: the iteration, and the epoch from the second on.
 
     Returns:
@@ -73,9 +70,5 @@ def longest_first(rows: Tensor, lengths: Tensor) -> Tensor:
 
     A micro-batch is as wide as its longest text, and the gradient of a minibatch does not depend
     on how it is divided. The widest one comes first: if it fits into memory, all do.
-
-    Args:
-        rows: row numbers.
-        lengths: of all rows, on the CPU.
     """
     return rows[lengths[rows].argsort(descending=True, stable=True)]

@@ -61,11 +61,8 @@ class Session:
     decides the same; only rank 0 writes and shows.
 
     Args:
-        config: the frozen configuration.
-        folder: the run folder.
         until: an iteration to pause after.
         force: resume even if another configuration made the checkpoint.
-        stop: the requests to stop, by signals.
         hardware: that of this process, where it was made already.
         listeners: called after the run's own, in this order.
     """

@@ -39,8 +39,6 @@ class Trainer:
     """Runs the training loop over its components.
 
     Attributes:
-        components: the live objects.
-        budget: the numbers of the experiment.
         progress: shows each phase and step; it may raise, to stop the run.
         guard: rejects updates that are not finite.
         sync: called where all ranks are at the same point of the loop (after each batch of samples
@@ -176,9 +174,8 @@ class Trainer:
         Statistics and advantages are of the samples of all ranks, and every rank computes the same.
 
         Args:
-            rollout: this rank's samples.
             wait_for_scores: returns scores that were begun while sampling; None: score now.
-            iteration: the number of the iteration, for further rounds of sampling.
+            iteration: for further rounds of sampling.
 
         Returns:
             This rank's samples, with the light fields of all ranks' attached; and metrics.
@@ -258,14 +255,9 @@ class Trainer:
 
     def _take_nfe(self) -> NFECounter:
         """Network evaluations of all ranks since the last call; adds them to the total."""
-        counted, hardware = (
-            self.components.model.evaluations.read_and_reset(),
-            self.components.hardware,
-        )
-        counted = NFECounter(
-            int(hardware.all_reduce_sum(counted.forward)),
-            int(hardware.all_reduce_sum(counted.trained)),
-        )
+        own, add = self.components.model.evaluations, self.components.hardware.all_reduce_sum
+        counted = own.read_and_reset()
+        counted = NFECounter(int(add(counted.forward)), int(add(counted.trained)))
         self.evaluations += counted.forward + counted.trained
         return counted
 

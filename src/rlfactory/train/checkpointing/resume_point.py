@@ -146,10 +146,8 @@ def _require_state(state: Mapping[str, Any], checkpoint: Path) -> None:
 
 
 def rewind_run_folder(folder: RunFolder, hardware: Hardware, resume: ResumePoint | None) -> int:
-    """Remove what was logged and drawn after the checkpoint, or all of it where there is none.
-
-    Returns:
-        The number of lines of metrics that are left.
+    """Remove what was logged and drawn after the checkpoint, or all of it where there is none;
+    returns the number of lines of metrics that are left.
     """
     state = {} if resume is None else resume.state
     lines = 0

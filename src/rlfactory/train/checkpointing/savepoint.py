@@ -93,12 +93,8 @@ class CheckpointManager:
         exported: str,
         is_main: bool = True,
     ) -> None:
-        """
-        Args:
-            options: those of `checkpoint`.
-            model: its weight sets are saved, with the optimizer's state.
-            exported: the weight set of which checkpoints hold an export.
-            is_main: whether this is rank 0.
+        """`options` are those of `checkpoint`; of the weight set `exported` checkpoints hold an
+        export.
         """
         self.folder, self.best, self.is_main = folder, best, is_main
         self.model, self.optimizer, self.exported = model, optimizer, exported
@@ -112,11 +108,7 @@ class CheckpointManager:
         """Write a checkpoint of this iteration, unless it has one, and the name of the best one.
 
         Weights and the optimizer's state are copied before this returns, so training may continue.
-
-        Args:
-            done: the number of iterations finished.
-            state: the non-tensor training state.
-            about: entries of the manifest.
+        `about` are entries of the manifest.
 
         Raises:
             DiskError: now, or from the next call of `writer` if it happens in the background.

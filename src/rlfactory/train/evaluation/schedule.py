@@ -31,7 +31,6 @@ class EvaluationFiles:
 
     Args:
         folder: the run folder, or that of a prompt set.
-        evaluator: knows the prompts and what is shown of them.
         count: the number of samples in a grid.
     """
 
@@ -42,10 +41,8 @@ class EvaluationFiles:
         self.gallery = Gallery(folder.samples, self.main, good, count, seed)
 
     def write(self, done: int, evaluation: Evaluation) -> Path | None:
-        """Write the scores, keep the samples for strip and pairs, and draw a grid of them.
-
-        Returns:
-            The path of the grid; None where no samples were drawn.
+        """Write the scores, keep the samples for strip and pairs, and draw a grid of them, whose
+        path is returned; None where no samples were drawn.
         """
         self._save(f"{done:06d}", evaluation)
         fault_point("evaluating")
@@ -74,14 +71,7 @@ class EvaluationFiles:
 
 
 class EvaluationReporter(Listener):
-    """Writes what there is to look at; on rank 0 only.
-
-    Args:
-        folder: the run folder.
-        evaluator: knows the training reward and the evaluation prompts.
-        logger: gets samples as well.
-        count: the number of samples in a grid.
-    """
+    """Writes what there is to look at, `count` samples in a grid; on rank 0 only."""
 
     def __init__(
         self, folder: RunFolder, evaluator: Evaluator, logger: Logger, *, count: int

@@ -88,11 +88,8 @@ class Guard:
         self.skipped = 0
 
     def rejects(self, report: NonFiniteReport | None, hardware: Hardware) -> bool:
-        """Whether the update must be left out, on all ranks if any of them has a report.
-
-        Args:
-            report: what this rank found, None for nothing.
-            hardware: this rank's; the call is a collective.
+        """Whether the update must be left out, on all ranks if any of them has a report; a
+        collective.
 
         Raises:
             GuardError: the run must stop; all ranks raise it.
@@ -159,10 +156,7 @@ Masks = dict[str, Tensor]
 def find_nonfinite(batch: Batch | TokenBatch, loss: Loss, total: Tensor) -> Masks:
     """Masks of all that an update must not be computed from; nothing here waits for the device.
 
-    Args:
-        batch: the micro-batch.
-        loss: its loss, with the network's outputs.
-        total: the loss with its penalty.
+    `total` is the loss with its penalty.
     """
     inputs = _token_inputs(batch) if isinstance(batch, TokenBatch) else _step_inputs(batch)
     return {**inputs, **_outputs(loss.outputs), LOSS: nonfinite(total)}

@@ -102,12 +102,9 @@ def _padded(
 def with_trainer_likelihoods(
     model: CausalLM, tokens: Tokens, dynamics: Token, batch: int
 ) -> Tokens:
-    """Tokens with the log-probabilities and values by the weights in use, from whole texts.
-
-    Args:
-        batch: the most responses in one pass; fewer if their logits need it.
+    """Tokens with the log-probabilities and values by the weights in use, from whole texts: at most
+    `batch` responses in one pass, fewer if their logits need it.
     """
-
     tokens, width = tokens.measured(), tokens.mask.shape[1]
     found = []
     for rows in row_chunks(len(tokens.mask), model.rows_at_once(width, batch)):
@@ -126,18 +123,11 @@ def with_trainer_likelihoods(
 def checked(
     completions: Sequence[Completion], count: int, settings: SamplingSettings, vocabulary: int
 ) -> list[Completion]:
-    """The completions, if they are what was asked for, each cut where a stop text is complete.
-
-    Args:
-        completions: what an engine returned.
-        count: the number of prompts.
-        settings: how they were to be drawn.
-        vocabulary: the number of token ids of the model.
+    """The completions that an engine returned, each cut where a stop text is complete.
 
     Raises:
-        EngineError: there are fewer or more; or one is empty, too long, has an id outside the
-            vocabulary or of no token, goes on after a stop token or ends without one, or has other
-            than one finite log-probability for each token.
+        EngineError: there are fewer or more than `count`; or one is not as `settings` asked for, or
+            has an id outside the vocabulary.
     """
     if len(completions) != count:
         raise EngineError(

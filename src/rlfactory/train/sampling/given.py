@@ -127,12 +127,11 @@ def after_thoughts(
     completion: tuple[Tensor, Tensor, Tensor],
     lengths: Sequence[int],
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]:
-    """Prompts and completions with the first tokens of these at the end of those.
+    """Prompts and completions with the first `lengths` tokens of these at the end of those.
 
     Args:
         prompt: token ids `[B, P]`, padded on the left, with `prompt_mask`.
         completion: token ids `[B, G]`, padded on the right, their mask, and whether they end.
-        lengths: how many of each completion.
     """
     ids, mask, ended = completion
     given = [row[real].tolist() for row, real in zip(prompt.cpu(), prompt_mask.cpu(), strict=True)]

@@ -15,12 +15,7 @@ import torch
 from torch import Tensor
 
 from rlfactory.prompts.base import Prompt
-from rlfactory.reward.base import (
-    Reward,
-    RewardError,
-    Samples,
-    score_checked,
-)
+from rlfactory.reward.base import Reward, RewardError, Samples, score_checked
 from rlfactory.train.metrics import REWARD_ERRORS
 from rlfactory.utils.errors import RemoteError, users_line
 from rlfactory.utils.processes import signal_handlers
