@@ -63,13 +63,8 @@ class RewardModelOptions:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two completions of a prompt, of which one was preferred.
-
-    Attributes:
-        prompt: the text before both.
-        chosen: the better completion.
-        rejected: the worse one.
-        reference: a completion whose score counts as 0 on average, such as a human's.
+    """Two completions of a prompt, of which one was preferred; and a reference, such as a human's,
+    whose score counts as 0 on average.
     """
 
     prompt: str

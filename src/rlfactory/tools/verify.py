@@ -81,7 +81,7 @@ def verify(
     Returns:
         The exit code: 0 if all bits are equal, 1 if not, or if the stretch can't be made again.
     """
-    folder = RunFolder(path)
+    folder, moved = RunFolder(path), moved or {}
     elsewhere, compared = list[str](), "metrics"
     try:
         stretch = find_stretch(folder, iteration)
@@ -90,7 +90,7 @@ def verify(
             print(f"making {stretch.words} again", flush=True)
             with TemporaryDirectory(prefix="rlfactory_verify_") as place:
                 copy = Path(place) / path.name
-                again = remake(folder, layout or config, stretch, moved or {}, copy)
+                again = remake(folder, layout or config, stretch, moved, copy)
                 found = [*stretch_differences(folder, again, stretch)]
                 elsewhere = [*environment_changes(folder, again, stretch)]
                 if stretch.has_end:
@@ -99,12 +99,9 @@ def verify(
                     compared += ", optimizer" if equally_sharded(*pair) else ""
                 if found and layout is not None:
                     begin = Stretch(stretch.begin, stretch.begin + 1, has_end=False)
-                    sides = [
-                        _recorded(
-                            folder, its, begin, moved or {}, Path(place) / f"{path.name}_{name}"
-                        )
-                        for name, its in (("one", config), ("other", layout))
-                    ]
+                    sides = {copy.with_name("one"): config, copy.with_name("other"): layout}
+                    for side, its in sides.items():
+                        _record(folder, its, begin, moved, side)
                     found.append(_operation(*sides))
     except (RunFolderError, OSError, ValueError) as error:
         print_error(str(error))
@@ -112,17 +109,16 @@ def verify(
     return _report(stretch, found, elsewhere, compared)
 
 
-def _recorded(
+def _record(
     folder: RunFolder, config: Config, stretch: Stretch, moved: Mapping[str, str], place: Path
-) -> Path:
-    """Make a stretch again, and return `place`, a folder of what the network's modules do."""
+) -> None:
+    """Make a stretch again, and write to the folder `place` what the network's modules do."""
     place.mkdir()
     os.environ[VARIABLE] = str(place)
     try:
         remake(folder, config, stretch, moved, place / "run")
     finally:
         del os.environ[VARIABLE]
-    return place
 
 
 def _operation(one: Path, other: Path) -> str:
@@ -210,14 +206,7 @@ def remake(
 ) -> RunFolder:
     """Train the iterations of a stretch again, in the folder `place`, and return it as a run's.
 
-    What training prints goes to its file `output.txt`.
-
-    Args:
-        folder: the run, of which nothing is changed.
-        config: its configuration.
-        stretch: the iterations.
-        moved: paths by key, where the run's model and files lie elsewhere now.
-        place: a folder that does not exist.
+    What training prints goes to its file `output.txt`. The run `folder` stays as it is.
 
     Raises:
         RunFolderError: training ended with an error, which it has printed.

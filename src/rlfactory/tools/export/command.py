@@ -60,11 +60,9 @@ def export(
         path: the run folder.
         to: the folder to write to, which must not exist or be empty; None, with `upload`, for a
             temporary one.
-        merge: merge LoRA adapters into the weights, instead of exporting the adapters alone.
-        weights: the weight set: `policy`, `ema`, ...
+        merge, weights, in_one_file: see `ExportOptions`.
         best: take the best checkpoint by evaluation score instead of the newest one.
         moved: paths by key, where the run's model lies elsewhere now.
-        in_one_file: adapters in one file, for ComfyUI and others.
         upload: where to upload the folder to.
     """
     checkpoint = find_checkpoint(path, best)

@@ -77,15 +77,7 @@ class Source:
 def image_snippet(
     model: Any, config: Config, sigmas: Tensor, source: Source, *, prompt: str
 ) -> Snippet:
-    """Code that samples as the run's evaluation does, at its size and noise levels.
-
-    Args:
-        model: the image model, with its pipeline.
-        config: the run's configuration.
-        sigmas: `[n + 1]`, the noise levels of n steps.
-        source: what to load.
-        prompt: the prompt in the code.
-    """
+    """Code that samples as the run's evaluation does, at its size and noise levels `[n + 1]`."""
     kind, dtype = model.pipeline, config.get("precision", {}).get("rollout", "float32")
     whole = source.base or repr(source.path)
     imports, own = [kind], model.pipeline_arguments()
@@ -167,8 +159,6 @@ def text_snippet(
     auto_class: str = "AutoModelForCausalLM",
 ) -> Snippet:
     """Code that samples a text as the run does; with `messages`, an answer to them.
-
-    `auto_class` of transformers loads the model.
 
     `generation` are options that take the place of all of the model's own: none of them is left in
     force, whichever there are.

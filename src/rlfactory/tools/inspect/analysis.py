@@ -28,14 +28,13 @@ from rlfactory.utils.pytree import concat, index_rows, require
 def contrast(states: Tensor, scores: Tensor, groups: Tensor) -> Tensor | None:
     """A direction `[d]` along which good samples lie 1 above bad ones, on average.
 
+    None if no two samples of a prompt differ in score.
+
     Args:
         states: `[B, d]`.
         scores: `[B]`; good and bad samples score above and below the mean of their prompt, so that
             differences between prompts don't count.
         groups: `[B]`, the number of each sample's prompt.
-
-    Returns:
-        The direction, or None if no two samples of a prompt differ in score.
     """
     if not all(rows.any() for rows in _split(scores, groups)):
         return None

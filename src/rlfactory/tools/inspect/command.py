@@ -139,12 +139,8 @@ def inspect(
 ) -> None:
     """Compare a run's weights with those that it started from; writes to its folder `inspect`.
 
-    Args:
-        path: the run folder.
-        weights: the weight set that is compared with the reference.
-        prompts: how many evaluation prompts the texts are written to.
-        best: take the best checkpoint by evaluation score instead of the newest one.
-        moved: paths by key, where the run's model or files lie elsewhere now.
+    The texts are written to the first `prompts` of the evaluation, by the weights that it started
+    from. For the other arguments see `tools.sample.sample`.
     """
     config = located_config(path, moved)
     if locate(config["model"]["_target_"], "model").media != "texts":

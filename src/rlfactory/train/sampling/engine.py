@@ -13,8 +13,8 @@ from rlfactory.dynamics.token import Token
 from rlfactory.engine.base import Completion, Engine, EngineError, SamplingSettings
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.model.lm.critic import ValueModel
-from rlfactory.prompts.base import Prompt
 from rlfactory.rollout import Tokens
+from rlfactory.train.sampling.base import RolloutRequest
 from rlfactory.train.sampling.text import TextSampler
 from rlfactory.utils import rng
 from rlfactory.utils.pytree import index_rows, row_chunks, to_device
@@ -43,14 +43,12 @@ class EngineSampler(TextSampler):
         self.engine.open(self._model)
         atexit.register(self.engine.close)
 
-    def _rollout(
-        self, prompts: Sequence[Prompt], groups: Tensor, index: Tensor, seed: int, iteration: int
-    ) -> Iterator[Tokens]:
+    def _rollout(self, request: RolloutRequest) -> Iterator[Tokens]:
         """All of this rank's responses are drawn at once, then measured chunk by chunk."""
-        ids, mask = self._model.encode([prompt.text for prompt in prompts])
-        ids, mask = index_rows(ids, index), index_rows(mask, index)
+        index, key = request.index, (request.seed, "engine", request.iteration)
+        ids, mask = (index_rows(column, index) for column in self._model.encode(request.texts))
         rows = [row[real].tolist() for row, real in zip(ids.cpu(), mask.cpu(), strict=True)]
-        seeds = [rng.derive_seed(seed, "engine", iteration, i) % 2**31 for i in index.tolist()]
+        seeds = [rng.derive_seed(*key, i) % 2**31 for i in index.tolist()]
         settings = SamplingSettings(
             self.dynamics.length,
             self.dynamics.temperature,
