@@ -106,9 +106,8 @@ def checkpoint_differences(recorded: Path, remade: Path) -> Iterator[str]:
 
 def equally_sharded(one: Path, other: Path) -> bool:
     """Whether two checkpoints hold files of the same names for the weights."""
-    return (
-        len({frozenset(p.name for p in (c / SHARDS_FOLDER).glob("*")) for c in (one, other)}) == 1
-    )
+    names = [{shard.name for shard in (c / SHARDS_FOLDER).glob("*")} for c in (one, other)]
+    return names[0] == names[1]
 
 
 def _weights(checkpoint: Path) -> Mapping[str, Tensor]:

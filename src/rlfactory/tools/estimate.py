@@ -167,8 +167,10 @@ def _of_run(config: Config, phases: Phases, model: Any, *, drawn: int, base: flo
     work["learning"] = learned * (items / processes * updates) + compared
     work["updating"] = phases.work["updating"] * (0.5 * updates)
     drawing = each["sampling"] + each.get("decoding", no_work())
-    modules = _modules(model)
-    weights = sum(map(bytes_of, modules))
+    pipe = getattr(model, "pipe", None)
+    parts = [model.network] if pipe is None else [*pipe.components.values()]
+    # adapters are counted as they are made
+    weights = sum(bytes_of(part) for part in parts if isinstance(part, nn.Module))
     waiting = phases.waiting * (samples / drawn - 1)
     peaks = {name: peak - base + max(waiting, 0) for name, peak in phases.memory.items()}
     return Counted(
@@ -181,18 +183,11 @@ def _of_run(config: Config, phases: Phases, model: Any, *, drawn: int, base: flo
     )
 
 
-def _modules(model: Any) -> list[nn.Module]:
-    """The networks of a model; adapters are counted as they are made."""
-    pipe = getattr(model, "pipe", None)
-    found = [model.network] if pipe is None else [*pipe.components.values()]
-    return [module for module in found if isinstance(module, nn.Module)]
-
-
 @contextmanager
 def _watched(components: Components, phases: Phases) -> Iterator[None]:
     """An engine whose phases are told apart, and which repeats nothing that it has counted."""
     model, hardware = components.model, components.hardware
-    padded, step = hardware.pad_micro_batches, hardware.step
+    padded, step, replaced = hardware.pad_micro_batches, hardware.step, mock.patch.object
 
     def two(own: Any, padding: Any) -> Iterator[Any]:
         learns = torch.is_grad_enabled()
@@ -208,24 +203,24 @@ def _watched(components: Components, phases: Phases) -> Iterator[None]:
         phases.enter("updating")
         return step(*arguments)
 
+    of_engine = replaced(hardware, "pad_micro_batches", two), replaced(hardware, "step", stepped)
+    if isinstance(model, TextModel):
+        rollout = replaced(model, "rollout", _first_tokens(model, phases))
+        of_model = rollout, replaced(GPT2Step, "fits", return_value=False)
+    else:
+        decode = model.decode
+
+        def decoded(latents: Tensor) -> Any:
+            phases.enter("decoding")
+            images = decode(latents)
+            phases.enter("sampling")
+            return images
+
+        predict = replaced(model, "predict", _remembered(model, phases.counting))
+        of_model = predict, replaced(model, "decode", decoded)
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(hardware, "pad_micro_batches", two))
-        stack.enter_context(mock.patch.object(hardware, "step", stepped))
-        if isinstance(model, TextModel):
-            stack.enter_context(mock.patch.object(model, "rollout", _first_tokens(model, phases)))
-            stack.enter_context(mock.patch.object(GPT2Step, "fits", return_value=False))
-        else:
-            decode = model.decode
-
-            def decoded(latents: Tensor) -> Any:
-                phases.enter("decoding")
-                images = decode(latents)
-                phases.enter("sampling")
-                return images
-
-            stack.enter_context(mock.patch.object(model, "decode", decoded))
-            remembered = _remembered(model, phases.counting)
-            stack.enter_context(mock.patch.object(model, "predict", remembered))
+        for patch in (*of_engine, *of_model):
+            stack.enter_context(patch)
         yield
 
 

@@ -129,13 +129,11 @@ def command_without_folders(command: str) -> str:
         words = shlex.split(command)
     except ValueError:  # a quotation without an end
         return _text_without_folders(command)
-    return shlex.join(_word_without_folders(word) for word in words)
-
-
-def _word_without_folders(word: str) -> str:
-    key, sign, value = word.rpartition("=")
-    plain = value.strip("'\"")
-    return f"{key}{sign}{value.replace(plain, _text_without_folders(plain))}"
+    shown = []
+    for key, sign, value in (word.rpartition("=") for word in words):
+        plain = value.strip("'\"")
+        shown.append(f"{key}{sign}{value.replace(plain, _text_without_folders(plain))}")
+    return shlex.join(shown)
 
 
 def _text_without_folders(text: str) -> str:

@@ -28,7 +28,7 @@ from rlfactory.reward.client.protocol import (
     read_request,
     to_json,
 )
-from rlfactory.tools.serve.settings import ServeSettings
+from rlfactory.tools.serve.command import ServeSettings
 from rlfactory.utils.workers import WorkerThread
 
 
@@ -118,7 +118,7 @@ class Service:
 
     async def _body(self, request: Request) -> bytes:
         """The body; HTTPException if it is too slow, or as soon as it is known to be too long."""
-        max_bytes = self.settings.max_body
+        max_bytes = int(self.settings.max_body_mb * 2**20)
         too_long = HTTPException(413, f"a request has at most {self.settings.max_body_mb:g} MiB")
         stated = request.headers.get("Content-Length", "0")
         if not stated.isdecimal() or int(stated) > max_bytes:
@@ -159,15 +159,12 @@ class Service:
             raise HTTPException(400, str(error)) from error
         try:
             request = read_request(message, self.reward.media, self.keys)
-            if len(request.prompts) > self.settings.max_samples:
-                raise HTTPException(
-                    413, f"a request has at most {self.settings.max_samples} samples"
-                )
-            if request.pixels > self.settings.max_pixels:
-                most = self.settings.max_megapixels
-                raise HTTPException(
-                    413, f"the images of a request have at most {most:g} megapixels"
-                )
+            samples, most = self.settings.max_samples, self.settings.max_megapixels
+            if len(request.prompts) > samples:
+                raise HTTPException(413, f"a request has at most {samples} samples")
+            if request.pixels > 1e6 * most:
+                message = f"the images of a request have at most {most:g} megapixels"
+                raise HTTPException(413, message)
             return request.samples()
         except ProtocolError as error:
             raise HTTPException(422, str(error)) from error
