@@ -200,17 +200,13 @@ class Run:
                 return self
             require_same_prompts(self.folder, self._objects, force)
             if until is not None and extends:
-                self._extend(until, force)
+                require_free(self.path)
+                extended(self.path, self.config, until, force=force, forcing="force=True")
+                write_iterations(self.path, until)
                 until = None
             train_in_python(self.path, until, force, listeners)
         self.show()
         return self
-
-    def _extend(self, iterations: int, force: bool) -> None:
-        """Write another number of iterations into the configuration, unless somebody trains it."""
-        require_free(self.path)
-        extended(self.path, self.config, iterations, force=force, forcing="force=True")
-        write_iterations(self.path, iterations)
 
     def _required(self, given: Mapping[str, Any], *, of_model: bool = False) -> dict[str, Any]:
         """The live objects that the configuration refers to, `of_model` without prompts and

@@ -45,7 +45,8 @@ names in `rlfactory_score`, and the `mean` there is subtracted: on reference com
 
     rlfactory reward=reward_model reward.path=FOLDER model.value_path=FOLDER ...
 """
-COLUMNS, REFERENCE = ("chosen", "rejected"), "reference"
+REFERENCE = "reference"
+COLUMNS = ("chosen", "rejected", REFERENCE)
 MAX_GRAD_NORM = 1.0
 Ids = list[int]
 
@@ -206,29 +207,24 @@ def read_pairs(path: str) -> list[Pair]:
 
 
 def _pair(row: Prompt, where: str) -> Pair:
-    texts = {}
+    texts: dict[str, str] = {}
     for column in COLUMNS:
-        value = _reply(row.metadata.get(column), f"{where}: `{column}`")
-        if not isinstance(value, str) or not value.strip():
-            actual = f"it is {value!r}" if column in row.metadata else "there is none"
+        value = row.metadata.get(column)
+        if column == REFERENCE and value is None:
+            value = texts["chosen"]
+        try:
+            text = reply_text(value)
+        except ValueError as error:
+            raise PromptError(f"{where}: `{column}`: {error}") from error
+        if not isinstance(text, str) or not text.strip():
+            actual = f"it is {text!r}" if column in row.metadata else "there is none"
             keys = ", ".join(["prompt", *row.metadata])
             raise PromptError(f"{where}: `{column}` must be a text, and {actual}; its keys: {keys}")
-        texts[column] = value
+        texts[column] = text
     if texts["chosen"].strip() == texts["rejected"].strip():
         message = f"`chosen` and `rejected` are equal, {texts['chosen'][:40]!r}"
         raise PromptError(f"{where}: {message}; nothing is preferred, remove the line")
-    reference = row.metadata.get(REFERENCE)
-    reference = texts["chosen"] if reference is None else _reply(reference, f"{where}: reference")
-    if not isinstance(reference, str) or not reference.strip():
-        raise PromptError(f"{where}: `{REFERENCE}` must be a text; it is {reference!r}")
-    return Pair(row.text, texts["chosen"], texts["rejected"], reference)
-
-
-def _reply(value: object, where: str) -> object:
-    try:
-        return reply_text(value)
-    except ValueError as error:
-        raise PromptError(f"{where}: {error}") from error
+    return Pair(row.text, **texts)
 
 
 def split_pairs(pairs: Sequence[Pair], share: float) -> tuple[list[Pair], list[Pair]]:

@@ -23,7 +23,6 @@ from rlfactory.model.weight_sets import EMA, OLD, REFERENCE
 from rlfactory.optimizer.muon import hidden_matrices
 from rlfactory.prompts.base import Prompt, PromptError, Prompts
 from rlfactory.prompts.ops.prompt_list import GivenPrompts
-from rlfactory.reward.base import Reward
 from rlfactory.run.loggers import Logger, NoLogger, Several
 from rlfactory.run.loggers.fault_tolerant import FaultTolerant
 from rlfactory.train.components import Components, NoProgress, RunStop, TrainingBudget
@@ -82,7 +81,8 @@ def build(
     schedule = instantiate_group(config, "schedule") if model.media != "texts" else None
     sigmas = schedule and noise_levels(schedule, model.resolution)
     times = instantiate_group(config, "times")
-    advantage = instantiate_group(_with_score_weights(config, reward), "advantage")
+    weights = {} if reward.score_weights is None else {"weights": dict(reward.score_weights)}
+    advantage = instantiate({**config["advantage"], **weights}, "advantage")
     algo = build_algorithm(
         config, dynamics=dynamics, advantage=advantage, times=times, sigmas=sigmas, reward=reward
     )
@@ -93,9 +93,8 @@ def build(
         draws = reward.gives_scores or eval_rewards or isinstance(prompts, GivenPrompts)
         trained, drawn = _rooms(algo, dynamics.length, bool(draws))
         _leave_out_long(config, model, prompts, sets, trained, drawn)
-    optimizer = build_optimizer(
-        config, model.parameter_groups(), hardware.device, hidden_matrices(model)
-    )
+    groups, matrices = model.parameter_groups(), hidden_matrices(model)
+    optimizer = build_optimizer(config, groups, hardware.device, matrices)
     record_operations(model, optimizer, hardware.rank)
     needed = {algo.behaviour, *algo.compared_weight_sets, *regularizer.references}
     _add_weight_sets(config, model, needed)
@@ -238,13 +237,6 @@ def build_logger(config: Config, hardware: Hardware, say: Callable[[str], None])
         nodes = {getattr(target, "__name__", type(target).__name__): node}
     makers = {name: partial(instantiate, part, "logger") for name, part in nodes.items()}
     return FaultTolerant(makers, say)
-
-
-def _with_score_weights(config: Config, reward: Reward) -> Config:
-    """The configuration whose advantage weights the scores as the reward says, if it does."""
-    if reward.score_weights is None:
-        return config
-    return {**config, "advantage": {**config["advantage"], "weights": dict(reward.score_weights)}}
 
 
 def _rooms(algo: Algorithm[Any, Any, Any], length: int, draws: bool) -> tuple[int, int]:

@@ -1,6 +1,6 @@
 """Compares a run's two networks, base and tuned, on texts that the base sampled."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,7 +20,7 @@ from rlfactory.tools.inspect.attribution import (
     most_changed,
     token_directions,
 )
-from rlfactory.tools.inspect.hooked_model import Texts, boot, streams, texts_of
+from rlfactory.tools.inspect.hooked_model import Stream, Texts, boot, streams, texts_of
 from rlfactory.train.sampling.base import Sampler
 from rlfactory.utils.pytree import concat, index_rows, require
 
@@ -248,11 +248,16 @@ def _direction_view(
     count: int,
 ) -> DirectionView | None:
     scored = (~scores.isnan()).nonzero()[:, 0]
-    states, scored_groups, scores = _states(base, texts)[scored], groups[scored], scores[scored]
+    states = _response_means(base, texts, lambda stream: stream.final)[scored]
+    scored_groups, scores = groups[scored], scores[scored]
     direction = contrast(states, scores, scored_groups)
     if direction is None:
         return None
-    before, after = (_along(bridge, texts, direction) for bridge in (base, tuned))
+    u = direction.to(base.W_U.device)[None]
+    before, after = (
+        _response_means(net, texts, lambda s, net=net: attribute(net, s, u, u.new_zeros(1))[..., 0])
+        for net in (base, tuned)
+    )
     by_prompt = [group_means(parts.sum(1), groups).numpy() for parts in (before, after)]
     order = _token_cosines(base, direction).argsort(descending=True)
     return DirectionView(
@@ -265,21 +270,14 @@ def _direction_view(
     )
 
 
-def _states(bridge: TransformerBridge, texts: Texts) -> Tensor:
-    """The mean final residual state `[B, d]` of each response."""
-    means = [
-        group_means(stream.final, part.foretold.nonzero()[:, 0].to(stream.final.device)).cpu()
-        for part, stream in streams(bridge, texts)
-    ]
-    return torch.cat(means)
-
-
-def _along(bridge: TransformerBridge, texts: Texts, direction: Tensor) -> Tensor:
-    """Contributions `[B, N]` to the direction, averaged over each response."""
-    u, means = direction.to(bridge.W_U.device)[None], []
+def _response_means(
+    bridge: TransformerBridge, texts: Texts, measure: Callable[[Stream], Tensor]
+) -> Tensor:
+    """The mean `[B, ...]` over each response of what is measured at its positions, `[P, ...]`."""
+    means = []
     for part, stream in streams(bridge, texts):
-        found = attribute(bridge, stream, u, u.new_zeros(1))[..., 0]
-        means.append(group_means(found, part.foretold.nonzero()[:, 0].to(u.device)).cpu())
+        found = measure(stream)
+        means.append(group_means(found, part.foretold.nonzero()[:, 0].to(found.device)).cpu())
     return torch.cat(means)
 
 

@@ -142,20 +142,16 @@ class Evaluator:
                     pending.add(self._reward_input(local, shard.rows))
                 local_repeated = self.draw(repeated, "diversity", repeated_shard.rows)
             # gathered as all ranks report the same scores, and rank 0 draws all samples
-            scores = self._agreed(shard.all_gather_scores(pending.scores()))
+            scores = shard.all_gather_scores(pending.scores())
+        if self.hardware.divides_passes:  # rank 0 alone has scored
+            known = self.hardware.broadcast({name: s.tolist() for name, s in scores.items()})
+            scores = {name: torch.tensor(values) for name, values in known.items()}
         for name in self._rewards_in(scores):
             require_scored(scores, [name], self.max_failed)
         samples = shard.all_gather(local)
         several = repeated_shard.all_gather(local_repeated)
         spread = diversity(several.images, several.texts, repeated_groups, self.hardware.device)
         return samples, scores, spread
-
-    def _agreed(self, scores: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The scores of rank 0, where it alone has scored."""
-        if not self.hardware.divides_passes:
-            return scores
-        known = self.hardware.broadcast({name: s.tolist() for name, s in scores.items()})
-        return {name: torch.tensor(values) for name, values in known.items()}
 
     def preview(self, weights: str, count: int) -> GeneratedSamples:
         """The first `count` samples of an evaluation, without scores."""
