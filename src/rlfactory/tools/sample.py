@@ -73,7 +73,8 @@ def sample(
     """
     config = sampling_config(located_config(path, moved), prompts, options)
     with restored_run(path, config, best, weights) as (components, evaluator):
-        folder = out or free_folder(RunFolder(path).samples)
+        drawn = (RunFolder(path).samples / f"drawn_{number:03d}" for number in range(1, 10**6))
+        folder = out or next(free for free in drawn if not free.exists())
         try:  # before what takes long
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -97,12 +98,6 @@ def draw_samples(
     """One sample for each text, by the weight set `weights`; `seed` keys the random numbers."""
     with components.model.weights(weights):
         return evaluator.draw([Prompt(text, {}) for text in texts], f"sample/{seed}")
-
-
-def free_folder(samples: Path) -> Path:
-    """The first folder `drawn_NNN` that does not exist."""
-    numbered = (samples / f"drawn_{number:03d}" for number in range(1, 10**6))
-    return next(path for path in numbered if not path.exists())
 
 
 def _write_images(

@@ -108,7 +108,12 @@ def build(
         hardware=hardware,
         optimizer=optimizer,
         stop=RunStop(**config["stop"]),
-        averages=_averages(config, model),
+        # an older run's average is kept up, even if not read
+        averages={
+            name: EMASchedule(**config[name])
+            for name in (EMA, OLD)
+            if name == EMA or name in model.weights
+        },
         eval_rewards=eval_rewards,
         prompt_sets=sets,
         scorer=build_scorer(config, [reward, *eval_rewards.values()], device, advance),
@@ -176,12 +181,6 @@ def _needs_critic(config: Config) -> bool:
     algo = locate(config["algo"]["_target_"], "algo")
     options = config["algo"] if isinstance(algo, type) else vars(algo)
     return bool(algo.needs_critic(options))
-
-
-def _averages(config: Config, model: Any) -> dict[str, EMASchedule]:
-    """The schedules of averaged weights; an older run's average is kept up, even if not read."""
-    names = (name for name in (EMA, OLD) if name == EMA or name in model.weights)
-    return {name: EMASchedule(**config[name]) for name in names}
 
 
 def build_algorithm(config: Config, **available: object) -> Algorithm[Any, Any, Any]:

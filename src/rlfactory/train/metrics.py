@@ -23,18 +23,6 @@ THUMBNAIL = 64
 _CHUNK = 16  # images of which thumbnails are made at once: 0.2 GB of 1,024 pixels a side
 
 
-def diversity(
-    images: Tensor | None,
-    texts: Sequence[str] | None,
-    groups: Tensor,
-    device: torch.device | None = None,
-) -> float:
-    """`pairwise_distance` of images; `distinct` word pairs of texts."""
-    if images is not None:
-        return pairwise_distance(images, groups, device)
-    return distinct(texts or [], 2)
-
-
 def distinct(texts: Sequence[str], n: int) -> float:
     """Distinct-n: the share of distinct n-grams of words (arXiv 1510.03055); NaN where none are."""
     grams = [

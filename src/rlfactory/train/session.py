@@ -97,7 +97,8 @@ class Session:
             load_initial_weights(
                 Path(config["begin_from"]), self.components.model, config["reference_from"]
             )
-        self.manager.write_best()
+        if self.is_main_process:
+            self.manager.best.write()
         self._build_listeners(resume, listeners)
         self.savepoint.mark()
 

@@ -99,7 +99,11 @@ def find_resume_point(
     checkpoint = folder.checkpoints / name
     state = load_state(checkpoint)
     with explained_state(checkpoint):
-        _require_state(state, checkpoint)
+        if problem := mismatch(state, _Counts):
+            raise ValueError(problem)
+        step = checkpoint_of(checkpoint.parent, state["iterations"])
+        if step != checkpoint:
+            raise ValueError(f"it is that of {step.name}")
         state["config"] = upgrade(state["config"])
     changes = differences(state["config"], config)
     if config["learning_rate"]["final_scale"] == 1:
@@ -134,15 +138,6 @@ class _Counts(TypedDict):
     config: dict[str, Any]
     advice: NotRequired[dict[str, str]]
     skipped: NotRequired[NonNegativeInt]
-
-
-def _require_state(state: Mapping[str, Any], checkpoint: Path) -> None:
-    """ValueError unless a state has what a run goes on from, and is that of its checkpoint."""
-    if problem := mismatch(state, _Counts):
-        raise ValueError(problem)
-    step = checkpoint_of(checkpoint.parent, state["iterations"])
-    if step != checkpoint:
-        raise ValueError(f"it is that of {step.name}")
 
 
 def rewind_run_folder(folder: RunFolder, hardware: Hardware, resume: ResumePoint | None) -> int:

@@ -136,11 +136,6 @@ class CheckpointManager:
             enough_space(self.folder.path, needed)
         return needed
 
-    def write_best(self) -> None:
-        """Name the best checkpoint in best.json."""
-        if self.is_main:
-            self.best.write()
-
     def _begin(
         self, folder: Path, state: Mapping[str, Any], about: Mapping[str, Any]
     ) -> Callable[[], None]:

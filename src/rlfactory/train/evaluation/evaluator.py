@@ -21,7 +21,13 @@ from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.scores import Scores
 from rlfactory.train.components import Components, ProgressListener
 from rlfactory.train.data_parallel import Shard, local_rows
-from rlfactory.train.metrics import diversity, mean_per_token, require_scored, text_measures
+from rlfactory.train.metrics import (
+    distinct,
+    mean_per_token,
+    pairwise_distance,
+    require_scored,
+    text_measures,
+)
 from rlfactory.train.sampling.base import Sampler
 from rlfactory.train.scoring.async_scorer import Scorer
 from rlfactory.utils.pytree import index_rows
@@ -150,8 +156,10 @@ class Evaluator:
             require_scored(scores, [name], self.max_failed)
         samples = shard.all_gather(local)
         several = repeated_shard.all_gather(local_repeated)
-        spread = diversity(several.images, several.texts, repeated_groups, self.hardware.device)
-        return samples, scores, spread
+        if several.images is None:
+            return samples, scores, distinct(several.texts or [], 2)
+        device = self.hardware.device
+        return samples, scores, pairwise_distance(several.images, repeated_groups, device)
 
     def preview(self, weights: str, count: int) -> GeneratedSamples:
         """The first `count` samples of an evaluation, without scores."""

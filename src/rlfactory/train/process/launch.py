@@ -12,10 +12,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import FrameType
 from typing import Any, Protocol
 
 from rlfactory.config.problems import PlanError, Problem
@@ -78,7 +76,8 @@ def run_or_launch(arguments: RunArguments, config: Mapping[str, Any]) -> int:
         return launch(arguments, config["hardware"])
     # for seconds, in which an exception in the middle of an import would be taken for a failure of
     # the library's; nothing is lost yet
-    with signal_handlers(partial(_leave, RunFolder(arguments.run)), SIGNALS):
+    run = RunFolder(arguments.run)
+    with signal_handlers(lambda number, _: exit_at_once(_stopped(run, number)), SIGNALS):
         from rlfactory.train.process import worker
 
     return worker.run_main_process(arguments)
@@ -188,19 +187,14 @@ def _torchrun_surroundings(node: Mapping[str, Any]) -> Iterator[None]:
     for name in levels if "LOGLEVEL" not in environment else ():
         logging.getLogger(name).setLevel(logging.ERROR if node["restarts"] else logging.CRITICAL)
     try:
-        with signal_handlers(_exit, SIGNALS):
+        # a signal before torchrun listens: there are no ranks yet
+        with signal_handlers(lambda number, _: sys.exit(128 + number), SIGNALS):
             yield
     finally:
         for name, level in levels.items():
             logging.getLogger(name).setLevel(level)
         os.environ.clear()
         os.environ.update(environment)
-
-
-def _exit(number: int, frame: FrameType | None) -> None:
-    """A signal before torchrun listens: there are no ranks yet."""
-    del frame
-    sys.exit(128 + number)
 
 
 def _report_failure(failures: Mapping[int, Failure], folder: RunFolder) -> None:
@@ -236,12 +230,6 @@ def _stopped(folder: RunFolder, number: int) -> int:
     """Mark a run that a signal has stopped before it trained; returns the exit code."""
     _mark(folder, "interrupted" if number == signal.SIGINT else "preempted")
     return 128 + number
-
-
-def _leave(folder: RunFolder, number: int, frame: FrameType | None) -> None:
-    """A signal while libraries are imported: end this process."""
-    del frame
-    exit_at_once(_stopped(folder, number))
 
 
 def _is_free(port: int) -> bool:

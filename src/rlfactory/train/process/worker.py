@@ -142,8 +142,17 @@ def _train(
 
     After an error, which is raised, the status is `failed`, and the log has the traceback.
     """
+    is_alone = not is_distributed(config["hardware"])
     try:
-        return _run_session(folder, config, stop, until, force, listeners)
+        for old in [] if is_alone else logs_of(folder):
+            old.unlink()
+        hardware = build_hardware(config)
+        log.info("computing on %s", device_name(hardware))
+        if not is_alone:
+            require_same_config(hardware, config, folder.path)
+        outcome = Session(config, folder, until, force, stop, hardware, listeners).run()
+        hardware.close()
+        return outcome
     except KeyboardInterrupt:
         return stop.status
     except Exception as error:
@@ -156,26 +165,6 @@ def _train(
             folder.set_status("failed")
         log.exception("the run failed")
         raise as_peer_lost(error, folder)  # noqa: B904 - it has its cause
-
-
-def _run_session(
-    folder: RunFolder,
-    config: Config,
-    stop: Stop,
-    until: int | None,
-    force: bool,
-    listeners: Sequence[Listener],
-) -> Status:
-    is_alone = not is_distributed(config["hardware"])
-    for old in [] if is_alone else logs_of(folder):
-        old.unlink()
-    hardware = build_hardware(config)
-    log.info("computing on %s", device_name(hardware))
-    if not is_alone:
-        require_same_config(hardware, config, folder.path)
-    outcome = Session(config, folder, until, force, stop, hardware, listeners).run()
-    hardware.close()
-    return outcome
 
 
 def device_name(hardware: Hardware) -> str:
