@@ -111,7 +111,7 @@ def evaluate(path: Path, config: Config, best: bool) -> None:
             files = EvaluationFiles(
                 folder.prompt_set(of), evaluators[of], config["evaluation"]["grid"]
             )
-            shown.append(files.write_as(name, own))
+            shown.append(files.write(name, own))
         Terminal().sections(mean_sections({of: own.scores for of, own in sets.items()}))
         for file in filter(None, shown):
             print(f"samples: {file}")

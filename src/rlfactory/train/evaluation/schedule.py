@@ -40,29 +40,25 @@ class EvaluationFiles:
         good, seed = evaluator.best_score, evaluator.seed
         self.gallery = Gallery(folder.samples, self.main, good, count, seed)
 
-    def write(self, done: int, evaluation: Evaluation) -> Path | None:
-        """Write the scores, keep the samples for strip and pairs, and draw a grid of them, whose
-        path is returned; None where no samples were drawn.
+    def write(self, done: int | str, evaluation: Evaluation) -> Path | None:
+        """Write the scores, and draw a grid of samples, whose path is returned; None without any.
+
+        Samples after `done` iterations are kept for strip and pairs; a name in its place is that of
+        an evaluation outside of training.
         """
-        self._save(f"{done:06d}", evaluation)
-        fault_point("evaluating")
-        if not self.draws:
-            return None
-        self.gallery.record_evaluation(done, evaluation.samples)
-        title = f"{self.main} after {plural(done, 'iteration')}"
-        return self.gallery.show(f"eval_{done:06d}", title, evaluation.samples, evaluation.scores)
-
-    def write_as(self, name: str, evaluation: Evaluation) -> Path | None:
-        """The same under a name of its own, of an evaluation outside of training."""
-        self._save(name, evaluation, resumes=False)
-        if not self.draws:
-            return None
-        return self.gallery.show(name, self.main, evaluation.samples, evaluation.scores)
-
-    def _save(self, name: str, evaluation: Evaluation, *, resumes: bool = True) -> None:
-        with explain_disk_errors(self.folder.path, "scores", resumes=resumes):
+        trains = isinstance(done, int)
+        name = f"{done:06d}" if trains else done
+        with explain_disk_errors(self.folder.path, "scores", resumes=trains):
             self.folder.samples.mkdir(parents=True, exist_ok=True)
             evaluation.scores.save(self.folder.evaluations / f"{name}.json")
+        fault_point("evaluating")
+        samples, title = evaluation.samples, self.main
+        if not self.draws:
+            return None
+        if isinstance(done, int):
+            self.gallery.record_evaluation(done, samples)
+            name, title = f"eval_{name}", f"{title} after {plural(done, 'iteration')}"
+        return self.gallery.show(name, title, samples, evaluation.scores)
 
     def finish(self) -> None:
         """Draw the strip."""

@@ -18,19 +18,17 @@ from rlfactory.utils.pytree import concat, index_rows, merge_rows
 from rlfactory.utils.workers import WorkerThread
 
 
-def networks_of(rewards: Iterable[Reward]) -> list[nn.Module]:
-    """Each network in an attribute of a reward, or of an object of this package in one, once."""
-    seen: set[int] = set()
-    return [module for reward in rewards for module in _networks(reward, seen)]
+def networks_of(value: object, seen: set[int] | None = None) -> list[nn.Module]:
+    """Each network in an attribute of a reward, or of an object of this package in one, once.
 
-
-def _networks(value: object, seen: set[int]) -> Iterator[nn.Module]:
+    `value` may be a list of rewards; nothing in `seen`, by its id, is looked at again.
+    """
+    seen = set() if seen is None else seen
     if id(value) in seen:
-        return
+        return []
     seen.add(id(value))
     if isinstance(value, nn.Module):
-        yield value
-        return
+        return [value]
     items: Iterable[object] = ()
     if isinstance(value, Mapping):
         items = value.values()
@@ -38,8 +36,7 @@ def _networks(value: object, seen: set[int]) -> Iterator[nn.Module]:
         items = value
     elif isinstance(value, Reward) or type(value).__module__.startswith("rlfactory."):
         items = getattr(value, "__dict__", {}).values()
-    for item in items:
-        yield from _networks(item, seen)
+    return [network for item in items for network in networks_of(item, seen)]
 
 
 Scores = dict[str, Tensor]
