@@ -1,8 +1,6 @@
 """A run as a Python object: its metrics and scores, samples of its weights, export, resuming."""
 
-import base64
 import gc
-import math
 from collections.abc import Mapping, Sequence
 from inspect import signature
 from pathlib import Path
@@ -15,13 +13,12 @@ from rlfactory.config.problems import PlanError, Problem
 from rlfactory.model.pipelines.local_models import PIPELINE_INDEX, pipeline_of
 from rlfactory.prompts.ops.chat import Message, as_prompt
 from rlfactory.prompts.ops.in_memory import with_prompts
-from rlfactory.report.sample_pairs import evaluated, main_score, samples_at
 from rlfactory.run.folder import RunFolder, Status
 from rlfactory.run.lock import require_free
 from rlfactory.run.metrics import read
 from rlfactory.run.scores import Scores
 from rlfactory.tools.extend import extended, is_done, write_iterations
-from rlfactory.utils.console import notebook_shell, number, show_html, silenced_notices
+from rlfactory.utils.console import notebook_shell, show_html, silenced_notices
 from rlfactory.utils.data_files import read_json
 from rlfactory.utils.live_objects import live_objects, references_in
 
@@ -243,7 +240,9 @@ class Run:
         return None if is_shown else self._html()
 
     def _html(self) -> str:
-        return as_html(self.folder, self.before, self.after)
+        from rlfactory.report.page import notebook_html
+
+        return notebook_html(self.folder, self.before, self.after)
 
 
 def live_of_run(given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -328,27 +327,3 @@ def as_list(samples: "GeneratedSamples") -> list[Any]:
     if samples.images is not None:
         return batch_to_pil(samples.images)
     return list(samples.texts or ())
-
-
-SHOWN = 8
-"""How many samples of a language model the table has."""
-
-
-def as_html(folder: RunFolder, before: Mapping[str, float], after: Mapping[str, float]) -> str:
-    """The path, the mean scores before and after training, the curves, and the newest grid of
-    samples, or a table of the first texts with the score that trains.
-    """
-    from rlfactory.report.page import template
-
-    main, grids = main_score(folder), [p for p in folder.shown().values() if p.suffix == ".png"]
-    shown = [picture for picture in [folder.curves, *grids[-1:]] if picture.is_file()]
-    samples = [s for i in evaluated(folder)[-1:] for s in samples_at(folder, i, main)]
-    texts = [[prompt, s.text, number(s.score)] for prompt, s in samples if s.text is not None]
-    html = template("notebook.html").render(
-        path=folder.path,
-        scores=[[name, number(before.get(name, math.nan)), number(x)] for name, x in after.items()],
-        images=[(path.stem, base64.b64encode(path.read_bytes()).decode()) for path in shown],
-        main=main,
-        texts=texts[:SHOWN],
-    )
-    return html.strip()

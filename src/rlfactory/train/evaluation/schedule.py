@@ -60,11 +60,6 @@ class EvaluationFiles:
             name, title = f"eval_{name}", f"{title} after {plural(done, 'iteration')}"
         return self.gallery.show(name, title, samples, evaluation.scores)
 
-    def finish(self) -> None:
-        """Draw the strip."""
-        if self.draws:
-            self.gallery.write_strip(self.prompts)
-
 
 class EvaluationReporter(Listener):
     """Writes what there is to look at, `count` samples in a grid; on rank 0 only."""
@@ -73,10 +68,9 @@ class EvaluationReporter(Listener):
         self, folder: RunFolder, evaluator: Evaluator, logger: Logger, *, count: int
     ) -> None:
         self.folder, self.evaluator, self.logger = folder, evaluator, logger
-        self.files = EvaluationFiles(folder, evaluator, count)
-        self.sets = {
+        self.files = {
             name: EvaluationFiles(folder.prompt_set(name), own, count)
-            for name, own in evaluator.sets.items()
+            for name, own in {"": evaluator, **evaluator.sets}.items()
         }
 
     def before_training(self, components: Components, done: int) -> None:
@@ -107,19 +101,18 @@ class EvaluationReporter(Listener):
     def after_evaluation(self, done: int, evaluation: Evaluation, metrics: Metrics) -> None:
         """Write the scores, and draw a grid of samples."""
         del metrics
-        if (path := self.files.write(done, evaluation)) is not None:
-            log_samples(self.logger, done, path)
-        for name, of_set in evaluation.sets.items():
-            if (path := self.sets[name].write(done, of_set)) is not None:
+        for name, own in {"": evaluation, **evaluation.sets}.items():
+            if (path := self.files[name].write(done, own)) is not None:
                 log_samples(self.logger, done, path, name)
 
     def after_preview(self, done: int, samples: GeneratedSamples) -> None:
-        self.files.gallery.record_preview(done, samples)
+        self.files[""].gallery.record_preview(done, samples)
 
     def after_training(self, summary: Summary) -> None:
         """Draw curves, strip and pairs, write summary and page, and print where to look."""
-        for files in (self.files, *self.sets.values()):
-            files.finish()
+        for files in self.files.values():
+            if files.draws:
+                files.gallery.write_strip(files.prompts)
         before, after = summary.initial_scores, summary.final_scores
         show_results(self.folder, before, after, summary.outcome, summary.advice)
 
