@@ -32,11 +32,8 @@ UNUSED = ("prompts", "reward")
 
 
 class Run:
-    """A run folder, and the live objects that its configuration refers to.
-
-    Args:
-        path: the run folder.
-        objects: live objects by name; those of a run that the command started are none.
+    """A run folder, and the live objects that its configuration refers to, by name; none for a run
+    that the command started.
     """
 
     def __init__(self, path: Path, objects: Mapping[str, Any] | None = None) -> None:

@@ -61,7 +61,7 @@ def sample(
 
     Args:
         path: the run folder.
-        prompts: the prompts, in the order in which their samples are written.
+        prompts: in the order in which their samples are written.
         count: samples of each prompt.
         seed: keys their random numbers.
         out: the folder to write to, which is new or empty; by default the first free one of
@@ -165,7 +165,9 @@ def sampling_config(config: Config, prompts: Sequence[str], options: SamplingOpt
         "evaluation": {**config["evaluation"], **evaluation},
     }
     if options.guidance is not None:
-        sampled["model"] = _with_guidance(config["model"], options.guidance)
+        model = config["model"]  # whose network may take the guidance as an input
+        name = "guidance" if model.get("embedded_guidance") is None else "embedded_guidance"
+        sampled["model"] = {**model, name: options.guidance}
     if options.temperature is not None:
         sampled["dynamics"] = with_temperature(config["dynamics"], options.temperature)
     return sampled
@@ -176,9 +178,3 @@ def with_temperature(dynamics: Config, temperature: float) -> Config:
     if temperature == 0:
         return {**dynamics, "temperature": 1.0, "top_k": 1, "top_p": 1.0}
     return {**dynamics, "temperature": temperature}
-
-
-def _with_guidance(model: Config, guidance: float) -> Config:
-    """A model's options with another guidance, the embedded one where the network takes it."""
-    is_embedded = model.get("embedded_guidance") is not None
-    return {**model, "embedded_guidance" if is_embedded else "guidance": guidance}

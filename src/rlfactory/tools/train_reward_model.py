@@ -97,9 +97,7 @@ def reward_model(
         base: the language model, or reward model, to begin from: a run folder, whose newest
             checkpoint is meant, or what `model.path` takes.
         pairs: what `prompts.path` takes: a file, a folder or a hub id.
-        to: the folder to write.
         share: of the prompts whose pairs are held out.
-        options: how it is trained.
     """
     training, held_out = split_pairs(read_pairs(pairs), share)
     network, tokenizer, path = _load(base, options.seed)

@@ -102,7 +102,8 @@ class Trainer:
         self._peaks.clear()
         self._note_peak("evaluate")  # whatever took place since the last iteration
         scoring = components.scorer.begin(self._score_samples, self.budget.group_size)
-        with self._timed("iteration"), scoring as pending:
+        begun = perf_counter()
+        with scoring as pending:
             # forward passes for evaluation prompts are not part of the iteration
             components.model.evaluations.read_and_reset()
             with self._measured("sample"):
@@ -114,6 +115,7 @@ class Trainer:
                 if before_learning is not None:
                     before_learning()
                 metrics |= self.learner.learn(rollout, iteration)
+        self._seconds["iteration"] = perf_counter() - begun
         if rollout.images is not None:
             metrics |= evaluation_metrics(sampling_nfe, self._take_nfe(), count)
             metrics["nfe/total"] = self.evaluations
@@ -271,16 +273,11 @@ class Trainer:
         return self.components.stop.update(metrics.get(KL), reward)
 
     @contextmanager
-    def _timed(self, phase: str) -> Iterator[None]:
+    def _measured(self, phase: str) -> Iterator[None]:
+        """Note the time and the peak memory of a phase of the iteration."""
         begun = perf_counter()
         yield
         self._seconds[phase] = perf_counter() - begun
-
-    @contextmanager
-    def _measured(self, phase: str) -> Iterator[None]:
-        """Also the peak memory of a phase of the iteration."""
-        with self._timed(phase):
-            yield
         self._note_peak(phase)
 
     def _note_peak(self, phase: str) -> None:

@@ -253,7 +253,6 @@ def write_lora_file(
     matrices, since such files name no alpha. diffusers and other programs read both.
 
     Args:
-        path: the file.
         state: A `[rank, in, ...]` and B `[out, rank, ...]` of each layer, by PEFT's names.
         pipeline: the class of the diffusers pipeline.
         rank: of all adapters.

@@ -140,8 +140,6 @@ class Survey:
         scores: their scores by the run's reward.
         ids: `[2 K]`, the K tokens whose mean probability rose most, then the K that fell most.
         probability: `[2, V]`, mean probabilities in the base and in the tuned network.
-        base: the base's predictions.
-        tuned: the tuned network's.
         direction: None where no two samples of a prompt differ in reward.
     """
 

@@ -183,8 +183,6 @@ class Savepoint:
     the newest checkpoint has them already.
 
     Args:
-        trainer: the loop whose state this is.
-        manager: writes the checkpoints.
         read_state: returns the current non-tensor training state.
         snapshot: the copy to roll back to; None for none (`checkpoint.snapshot=false`).
     """

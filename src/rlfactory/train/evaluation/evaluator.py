@@ -280,7 +280,6 @@ class GivenEvaluation:
     """Computes `Algorithm.data_scores` of rows of the data.
 
     Attributes:
-        components: the live objects.
         seed: keys the noise that the loss of images is computed at.
         micro_batch: the items in one pass.
     """

@@ -164,13 +164,8 @@ def find_nonfinite(batch: Batch | TokenBatch, loss: Loss, total: Tensor) -> Mask
 
 @dataclass(frozen=True)
 class CheckedMicroBatch:
-    """What a report needs of a micro-batch, without its graph and its inputs.
-
-    Attributes:
-        number: its number in the update, from 0.
-        masks: where it is not finite.
-        loss: its loss, detached.
-        metrics: what was measured of its items.
+    """What a report needs of a micro-batch, without its graph and its inputs; its number in the
+    update is from 0.
     """
 
     number: int

@@ -22,10 +22,8 @@ from rlfactory.utils.pytree import index_rows, row_chunks, to_device
 
 @dataclass(kw_only=True, eq=False)
 class EngineSampler(TextSampler):
-    """Lets an engine draw the responses of rollouts; those of evaluations are drawn by our loop.
-
-    Attributes:
-        engine: what draws; it is opened by the constructor.
+    """Lets an engine, which it opens, draw the responses of rollouts; our loop draws those of
+    evaluations.
 
     Raises:
         EngineError: the engine can't be started, or the model is none that engines take.

@@ -33,7 +33,6 @@ class ImageSampler(Sampler):
     """Integrates latents from noise to data, and decodes them.
 
     Attributes:
-        model: the image model.
         dynamics: takes the steps of a rollout: all of them if no transitions are stored.
         sigmas: the noise levels of rollouts, `[n + 1]`.
         evaluation_sigmas: those of evaluations, which follow the ODE.

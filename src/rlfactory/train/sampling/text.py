@@ -21,7 +21,6 @@ class TextSampler(Sampler):
     """Draws token after token; evaluations by the same dynamics as rollouts.
 
     Attributes:
-        model: the language model.
         dynamics: how a token is drawn, and its likelihood.
         batch: the most responses drawn together.
         advance: called after each batch.

@@ -33,9 +33,7 @@ class SubprocessReward(Reward):
     replaced.
 
     Args:
-        node: the configuration of the reward.
         key: its configuration key, which error messages name.
-        device: where its networks compute.
         timeout: seconds for a batch; None for no limit.
         processes: the number of processes, which share the groups of a batch.
 
