@@ -144,12 +144,13 @@ def export(words: Sequence[str]) -> int:
     a, config, moved = _of_run("export", words)
     weights = a.weights or config["evaluation"]["weights"]
     silence_notices()
+    from rlfactory.tools.export.command import ExportOptions
     from rlfactory.tools.export.command import export as run_export
     from rlfactory.tools.export.upload import Upload
 
-    in_one_file = a.format == "comfyui"
+    options = ExportOptions(weights, a.merge, a.format == "comfyui", a.push)
     upload = Upload(a.push, a.private, a.run, a.to) if a.push else None
-    run_export(a.run, a.to, a.merge, weights, a.best, moved, in_one_file=in_one_file, upload=upload)
+    run_export(a.run, a.to, options, a.best, moved, upload)
     return 0
 
 

@@ -27,7 +27,7 @@ from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.tools.export import command as export_module
 from rlfactory.tools.export.base_model import BaseModel, base_model
 from rlfactory.tools.export.card import CONFIG_FILE
-from rlfactory.tools.export.command import write_lora_file
+from rlfactory.tools.export.command import ExportOptions, write_lora_file
 from rlfactory.train.build import build, instantiate_group
 from rlfactory.utils.errors import UserError
 
@@ -207,7 +207,7 @@ def test_a_failure_leaves_nothing_behind(
 def test_a_place_that_can_not_be_written_is_said(run: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunFolderError, match="cannot be written"):
-        export_module.export(run, tmp_path / "file" / "left", False, "ema", False)
+        export_module.export(run, tmp_path / "file" / "left", ExportOptions("ema"), False)
 
 
 @pytest.mark.parametrize("style", ["comfyui", "--merge"])

@@ -43,43 +43,6 @@ HERE_NOTE = (
 )
 
 
-def export(
-    path: Path,
-    to: Path | None,
-    merge: bool,
-    weights: str,
-    best: bool,
-    moved: Mapping[str, str] | None = None,
-    *,
-    in_one_file: bool = False,
-    upload: Upload | None = None,
-) -> None:
-    """Write a run's weights for other libraries, and print the code that loads them.
-
-    Args:
-        path: the run folder.
-        to: the folder to write to, which must not exist or be empty; None, with `upload`, for a
-            temporary one.
-        merge, weights, in_one_file: see `ExportOptions`.
-        best: take the best checkpoint by evaluation score instead of the newest one.
-        moved: paths by key, where the run's model lies elsewhere now.
-        upload: where to upload the folder to.
-    """
-    checkpoint = find_checkpoint(path, best)
-    if upload is not None:
-        upload.prepare()
-    options = ExportOptions(weights, merge, in_one_file, upload.repo if upload else None)
-    with TemporaryDirectory() as temporary:
-        written = to or Path(temporary) / "export"
-        config = located_config(path, moved)
-        code = export_run(RunFolder(path), config, checkpoint, written, options)
-        if to is not None:
-            print(f"exported to {to}; its card is {to / 'README.md'}.")
-        if upload is not None:
-            print(f"uploaded to {upload.upload(written)}")
-    print(f"to load it:\n\n{code}")
-
-
 @dataclass(frozen=True)
 class ExportOptions:
     """What to export, and how.
@@ -95,6 +58,37 @@ class ExportOptions:
     merge: bool = False
     in_one_file: bool = False
     repo: str | None = None
+
+
+def export(
+    path: Path,
+    to: Path | None,
+    options: ExportOptions,
+    best: bool,
+    moved: Mapping[str, str] | None = None,
+    upload: Upload | None = None,
+) -> None:
+    """Write a run's weights for other libraries, and print the code that loads them.
+
+    Args:
+        path: the run folder.
+        to: the folder to write to, which must not exist or be empty; None, with `upload`, for a
+            temporary one.
+        best: take the best checkpoint by evaluation score instead of the newest one.
+        moved: paths by key, where the run's model lies elsewhere now.
+    """
+    checkpoint = find_checkpoint(path, best)
+    if upload is not None:
+        upload.prepare()
+    with TemporaryDirectory() as temporary:
+        written = to or Path(temporary) / "export"
+        config = located_config(path, moved)
+        code = export_run(RunFolder(path), config, checkpoint, written, options)
+        if to is not None:
+            print(f"exported to {to}; its card is {to / 'README.md'}.")
+        if upload is not None:
+            print(f"uploaded to {upload.upload(written)}")
+    print(f"to load it:\n\n{code}")
 
 
 def export_run(

@@ -30,7 +30,7 @@ from rlfactory.train.metrics import (
 )
 from rlfactory.train.sampling.base import Sampler
 from rlfactory.train.scoring.async_scorer import Scorer
-from rlfactory.utils.pytree import index_rows
+from rlfactory.utils.pytree import index_rows, row_numbers
 from rlfactory.utils.sizes import DIVERSITY_PROMPTS, DIVERSITY_SAMPLES
 
 EVALUATION_SUFFIX = "_evaluation"
@@ -190,7 +190,7 @@ class Evaluator:
 
     def _reward_input(self, drawn: GeneratedSamples, rows: Tensor | None) -> Samples:
         """The samples as rewards see them."""
-        numbers = torch.arange(len(self.prompts)) if rows is None else rows
+        numbers = row_numbers(len(self.prompts), rows)
         prompts = index_rows(self.prompts, numbers)
         return Samples(
             prompts=[prompt.text for prompt in prompts],
@@ -229,6 +229,10 @@ class Evaluator:
     ) -> Scores:
         prompts = [str(prompt.text) for prompt in self.prompts]
         tags = [str(prompt.metadata["tag"]) for prompt in self.prompts if "tag" in prompt.metadata]
+        own = directions(self.reward) if self.reward else {}
+        # whether higher or lower is better, as far as the rewards say it
+        better: dict[str, str] = {**merge_directions(self._rewards_in(scores), own)}
+        better |= self.given.better if self.given else {}
         return Scores(
             prompts=prompts,
             values={name: values.double().numpy() for name, values in scores.items()},
@@ -236,19 +240,10 @@ class Evaluator:
             diversity=spread,
             kl=mean_per_token(samples.kl, samples.lengths),
             texts=text_measures(samples),
-            better=self._directions(scores),
+            better={name: better[name] for name in better if name in scores},
             separate=self.separate,
             noises=self.noises,
         )
-
-    def _directions(self, scores: Mapping[str, Tensor]) -> dict[str, str]:
-        """Whether higher or lower is better of each score, as far as the rewards say it."""
-        own = directions(self.reward) if self.reward else {}
-        known: dict[str, str] = {
-            **merge_directions(self._rewards_in(scores), own),
-            **(self.given.better if self.given else {}),
-        }
-        return {name: better for name, better in known.items() if name in scores}
 
 
 def evaluation_metrics(evaluation: Evaluation, place: str = "eval") -> dict[str, float]:
@@ -307,7 +302,7 @@ class GivenEvaluation:
         """
         algo, model = self.components.algo, self.components.model
         groups = torch.arange(len(prompts)).repeat_interleave(self.size)
-        own = torch.arange(len(prompts)) if rows is None else rows
+        own = row_numbers(len(prompts), rows)
         index = (own[:, None] * self.size + torch.arange(self.size)).flatten()
         rollout = self.components.sampler.rollout(
             prompts, groups, seed=self.seed, iteration=0, rows=index
