@@ -23,6 +23,11 @@ from rlfactory.train.sampling.base import Sampler
 from rlfactory.train.scoring.async_scorer import Scorer
 from rlfactory.utils.types import Positive, PositiveInt
 
+Metrics = dict[str, float]
+Decay = Literal["linear", "cosine"]
+Shares = Literal["random", "even", "groups"]
+"""How an epoch's samples are split into minibatches, see `minibatches.split_minibatches`."""
+
 
 class RunStop:
     """Ends a run once its thresholds have been exceeded `patience` iterations in a row.
@@ -90,12 +95,6 @@ class RunStop:
             past.clear()
             past.extend(map(float, state["past"].get(name, [])))
         self._count = int(state["count"])
-
-
-Metrics = dict[str, float]
-Decay = Literal["linear", "cosine"]
-Shares = Literal["random", "even", "groups"]
-"""How an epoch's samples are split into minibatches, see `minibatches.split_minibatches`."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,10 @@ FOLDER = (
     " in the code."
 )
 SHIPPED = "The base model, `{}`, ships with the Python package `rlfactory`."
+_END = r"""\s'",\[\]{}()"""
+_INNER_PATH = re.compile(rf"(?<![\w.:~/-])(?:~|\.{{1,2}})?/(?:[^{_END}]*/)?([^{_END}]+)")
+_LOCATIONS = ("_name_or_path", "name_or_path")
+"""Keys in the JSON files of diffusers and transformers that say where something was loaded from."""
 
 
 @dataclass(frozen=True)
@@ -106,12 +110,6 @@ def _origin(model: Any) -> str:
     """The folder or hub id that a model in memory was loaded from, as far as its config says."""
     network = model[0] if isinstance(model, tuple) else model
     return str(getattr(network.config, "_name_or_path", None) or "a model in memory")
-
-
-_END = r"""\s'",\[\]{}()"""
-_INNER_PATH = re.compile(rf"(?<![\w.:~/-])(?:~|\.{{1,2}})?/(?:[^{_END}]*/)?([^{_END}]+)")
-_LOCATIONS = ("_name_or_path", "name_or_path")
-"""Keys in the JSON files of diffusers and transformers that say where something was loaded from."""
 
 
 def without_folders(value: Any) -> Any:

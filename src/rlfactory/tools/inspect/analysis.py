@@ -24,6 +24,9 @@ from rlfactory.tools.inspect.hooked_model import Stream, Texts, boot, streams, t
 from rlfactory.train.sampling.base import Sampler
 from rlfactory.utils.pytree import concat, index_rows, require
 
+SAMPLES = 8  # of each prompt; the first is analysed token by token, all of them give the direction
+_TOKENS = 8
+
 
 def contrast(states: Tensor, scores: Tensor, groups: Tensor) -> Tensor | None:
     """A direction `[d]` along which good samples lie 1 above bad ones, on average.
@@ -85,10 +88,6 @@ def _held_out(states: Tensor, scores: Tensor, groups: Tensor, test: Tensor) -> f
     along = centred(states[test], groups[test]) @ direction
     pairs = along[good][:, None] - along[bad][None]
     return float(((pairs > 0).double() + 0.5 * (pairs == 0).double()).mean())
-
-
-SAMPLES = 8  # of each prompt; the first is analysed token by token, all of them give the direction
-_TOKENS = 8
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,8 @@ _BAR = 0.25  # inches
 _LETTERS = 12  # to an inch of a subtitle
 
 Write = Callable[[float], str]
+_BASE, _TUNED = "#8a8d93", "#d9822b"
+_WRITTEN = 9  # columns of the lens that leave room for numbers
 
 
 def heat(
@@ -78,10 +80,6 @@ def plain(value: float) -> str:
     """Two decimals, and `0` for what rounds to zero."""
     text = f"{value:.2f}"
     return "0" if float(text) == 0 else text
-
-
-_BASE, _TUNED = "#8a8d93", "#d9822b"
-_WRITTEN = 9  # columns of the lens that leave room for numbers
 
 
 def draw_lens(survey: Survey, tokenizer: Any, path: Path, subtitle: str = "") -> None:

@@ -25,6 +25,10 @@ from rlfactory.utils.pytree import index_rows, row_chunks
 _SPACE, _LAST_DRAWN = "␣", 0x24F  # the figures' font has Latin letters
 END = "(end)"
 _ESCAPES = {"\n": "\\n", "\t": "\\t", " ": _SPACE}
+_BATCH = 16
+_START = "blocks.0.hook_resid_pre"
+_SCALE, _FINAL = "ln_final.hook_scale", "ln_final.hook_out"
+_PARTS = ("attn.hook_z", "hook_mlp_out", "hook_resid_post")
 
 
 @dataclass(frozen=True)
@@ -86,12 +90,6 @@ def _drawn(character: str) -> str:
         return _ESCAPES[character]
     plain = character.isprintable() and ord(character) <= _LAST_DRAWN
     return character if plain else f"\\u{ord(character):04x}"
-
-
-_BATCH = 16
-_START = "blocks.0.hook_resid_pre"
-_SCALE, _FINAL = "ln_final.hook_scale", "ln_final.hook_out"
-_PARTS = ("attn.hook_z", "hook_mlp_out", "hook_resid_post")
 
 
 class InspectionError(UserError, ValueError):

@@ -31,6 +31,12 @@ from rlfactory.reward.client.protocol import (
 from rlfactory.tools.serve.command import ServeSettings
 from rlfactory.utils.workers import WorkerThread
 
+log = logging.getLogger(__name__)
+READERS = 2
+"""Threads that decode requests, while another one scores."""
+LONGEST_KEY = 200
+"""Characters of an idempotency key."""
+
 
 class AnswerCache:
     """The latest answers by idempotency key, at most `count`.
@@ -69,14 +75,6 @@ class AnswerCache:
         ended = [k for k, (_, other) in self._answers.items() if other.done()]
         for oldest in ended[: max(len(ended) - self.count, 0)]:
             del self._answers[oldest]
-
-
-log = logging.getLogger(__name__)
-
-READERS = 2
-"""Threads that decode requests, while another one scores."""
-LONGEST_KEY = 200
-"""Characters of an idempotency key."""
 
 
 class Service:

@@ -30,6 +30,8 @@ from rlfactory.train.evaluation.evaluator import Evaluation
 from rlfactory.train.listeners import Iteration, Listener, is_due
 from rlfactory.train.trainer import Trainer
 
+log = logging.getLogger(__name__)
+
 
 class BackgroundWriter:
     """Runs jobs in the order in which they are given: in a thread with `background`, else at once.
@@ -170,9 +172,6 @@ class CheckpointManager:
             self.best.write()
         with explain_disk_errors(self.folder.path, "the removal of old checkpoints"):
             self.retention.clear(self.folder.checkpoints, scheduled, best)
-
-
-log = logging.getLogger(__name__)
 
 
 class Savepoint:

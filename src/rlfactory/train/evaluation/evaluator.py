@@ -36,6 +36,7 @@ from rlfactory.utils.sizes import DIVERSITY_PROMPTS, DIVERSITY_SAMPLES
 EVALUATION_SUFFIX = "_evaluation"
 """The suffix of an evaluation reward's score where the training reward has one of the same name."""
 SINGLE_PROCESS: Hardware = Local(device="cpu")
+TOKENS = "tokens"
 
 
 @dataclass(frozen=True)
@@ -265,9 +266,6 @@ def evaluation_metrics(evaluation: Evaluation, place: str = "eval") -> dict[str,
     for name, of_set in evaluation.sets.items():
         metrics |= evaluation_metrics(of_set, f"{place}/{name}")
     return metrics
-
-
-TOKENS = "tokens"
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,9 @@ from rlfactory.utils.errors import TrainingError
 SHOWN_PROMPTS = 3
 
 log = logging.getLogger(__name__)
+LOSS = "the loss"
+Masks = dict[str, Tensor]
+"""By the name of a tensor, where it is not finite: bool, of the tensor's shape."""
 
 
 class GuardError(TrainingError):
@@ -146,11 +149,6 @@ def describe(report: NonFiniteReport, dump: Path | None) -> str:
         f"Not finite: {', '.join(parts)}; {where}; this update was not made."
         f" Prompts: {shown}{more}.{evidence}"
     )
-
-
-LOSS = "the loss"
-Masks = dict[str, Tensor]
-"""By the name of a tensor, where it is not finite: bool, of the tensor's shape."""
 
 
 def find_nonfinite(batch: Batch | TokenBatch, loss: Loss, total: Tensor) -> Masks:

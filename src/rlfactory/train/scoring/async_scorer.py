@@ -17,6 +17,11 @@ from rlfactory.reward.base import Reward, RewardError, Samples
 from rlfactory.utils.pytree import concat, index_rows, merge_rows
 from rlfactory.utils.workers import WorkerThread
 
+Scores = dict[str, Tensor]
+ScoreFunction = Callable[[Samples], Scores]
+POLL = 0.1
+"""Seconds between two calls of `advance` while scores are waited for."""
+
 
 def networks_of(value: object, seen: set[int] | None = None) -> list[nn.Module]:
     """Each network in an attribute of a reward, or of an object of this package in one, once.
@@ -37,12 +42,6 @@ def networks_of(value: object, seen: set[int] | None = None) -> list[nn.Module]:
     elif isinstance(value, Reward) or type(value).__module__.startswith("rlfactory."):
         items = getattr(value, "__dict__", {}).values()
     return [network for item in items for network in networks_of(item, seen)]
-
-
-Scores = dict[str, Tensor]
-ScoreFunction = Callable[[Samples], Scores]
-POLL = 0.1
-"""Seconds between two calls of `advance` while scores are waited for."""
 
 
 @dataclass(frozen=True)
