@@ -330,9 +330,7 @@ def test_batches_and_padding_change_no_score(network: Any, encoded: list[Encoded
 
 
 def run(network: Any, encoded: list[EncodedPair], **options: Any) -> list[float]:
-    losses: list[float] = []
-    train(network, encoded, RewardModelOptions(**options), lambda epoch, loss: losses.append(loss))
-    return losses
+    return [*train(network, encoded, RewardModelOptions(**options))]
 
 
 def test_it_learns_the_preference(network: Any, encoded: list[EncodedPair]) -> None:

@@ -4,7 +4,7 @@ It learns pairs of completions by the Bradley-Terry loss (arXiv 2009.01325, eq. 
 that the policy reads and writes: by the chat template, where there is one.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -170,7 +170,8 @@ def _train(
         course.append({"epoch": epoch, "loss": loss, "held_out_loss": lost, "accuracy": accuracy})
 
     measure(0)
-    train(network, pairs, options, measure)
+    for epoch, loss in enumerate(train(network, pairs, options), start=1):
+        measure(epoch, loss)
     references = scores(pairs, "reference")
     return {
         "pairs": len(pairs),
@@ -277,16 +278,12 @@ def _scores(network: Any, texts: Sequence[Ids]) -> Tensor:
 
 
 def train(
-    network: nn.Module,
-    pairs: Sequence[EncodedPair],
-    options: RewardModelOptions,
-    after_epoch: Callable[[int, float], None],
-) -> None:
+    network: nn.Module, pairs: Sequence[EncodedPair], options: RewardModelOptions
+) -> Iterator[float]:
     """Train all of a network, with AdamW at a rate that falls linearly to 0.
 
-    Args:
-        pairs: of which each epoch takes each once, in an order keyed by the seed.
-        after_epoch: called with the number of epochs done, and the mean loss of the last.
+    Yields:
+        The mean loss of each epoch, which takes each pair once, in an order keyed by the seed.
 
     Raises:
         TrainingError: a gradient is not finite.
@@ -296,17 +293,14 @@ def train(
     steps = options.epochs * -(-len(pairs) // options.batch)
     step = 0
     for epoch in range(options.epochs):
+        order = np.random.default_rng([options.seed, epoch]).permutation(len(pairs)).tolist()
         total = 0.0
-        for rows in _batches(len(pairs), options, epoch):
+        for first in range(0, len(order), options.batch):
+            batch = [pairs[i] for i in order[first : first + options.batch]]
             optimizer.param_groups[0]["lr"] = (1 - step / steps) * options.lr
-            total += len(rows) * _step(network, [pairs[i] for i in rows], options, optimizer)
+            total += len(batch) * _step(network, batch, options, optimizer)
             step += 1
-        after_epoch(epoch + 1, total / len(pairs))
-
-
-def _batches(count: int, options: RewardModelOptions, epoch: int) -> Iterator[list[int]]:
-    order = np.random.default_rng([options.seed, epoch]).permutation(count).tolist()
-    return (order[at : at + options.batch] for at in range(0, count, options.batch))
+        yield total / len(pairs)
 
 
 def _step(

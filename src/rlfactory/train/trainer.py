@@ -142,8 +142,12 @@ class Trainer:
         groups = torch.arange(len(prompts)).repeat_interleave(budget.group_size)
         rows = local_rows(groups, components.hardware)
         self.progress.phase("sample", total=len(groups if rows is None else rows))
-        batches = []
-        with components.model.weights(components.algo.behaviour), self._merged_adapters():
+        batches, model, algo = [], components.model, components.algo
+        # adapters may be merged where no step of a rollout is replayed
+        merged: AbstractContextManager[None] = nullcontext()
+        if isinstance(model, ImageModel) and not algo.replays_rollout:
+            merged = model.merged_adapters()
+        with model.weights(algo.behaviour), merged:
             for batch in components.sampler.batches(
                 prompts, groups, seed=seed, iteration=iteration, rows=rows
             ):
@@ -157,13 +161,6 @@ class Trainer:
         if not number:
             return rollout
         return renumbered(rollout, number, budget.prompts_per_iteration, budget.group_size)
-
-    def _merged_adapters(self) -> AbstractContextManager[None]:
-        """Adapters may be merged where no step of a rollout is replayed."""
-        model, replays = self.components.model, self.components.algo.replays_rollout
-        if replays or not isinstance(model, ImageModel):
-            return nullcontext()
-        return model.merged_adapters()
 
     def score(
         self,
