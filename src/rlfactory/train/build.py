@@ -97,7 +97,7 @@ def build(
     optimizer = build_optimizer(config, groups, hardware.device, matrices)
     record_operations(model, optimizer, hardware.rank)
     needed = {algo.behaviour, *algo.compared_weight_sets, *regularizer.references}
-    _add_weight_sets(config, model, needed)
+    averages = _add_weight_sets(config, model, needed)
     return Components(
         model=model,
         sampler=build_sampler(config, model, dynamics, algo, schedule, sigmas, advance),
@@ -108,20 +108,16 @@ def build(
         hardware=hardware,
         optimizer=optimizer,
         stop=RunStop(**config["stop"]),
-        # an older run's average is kept up, even if not read
-        averages={
-            name: EMASchedule(**config[name])
-            for name in (EMA, OLD)
-            if name == EMA or name in model.weights
-        },
+        averages=averages,
         eval_rewards=eval_rewards,
         prompt_sets=sets,
         scorer=build_scorer(config, [reward, *eval_rewards.values()], device, advance),
     )
 
 
-def _add_weight_sets(config: Config, model: Any, needed: set[str]) -> None:
-    """Add the weight sets that are `needed`, and those that evaluations read.
+def _add_weight_sets(config: Config, model: Any, needed: set[str]) -> dict[str, EMASchedule]:
+    """Add the weight sets that are `needed`, and those that evaluations read; returns the schedules
+    of those that follow the policy. An older run's average is kept up, even if not read.
 
     From the start, as copies of the initial weights: later these would be others.
     """
@@ -130,6 +126,8 @@ def _add_weight_sets(config: Config, model: Any, needed: set[str]) -> None:
         evaluated.add(REFERENCE)
     for name in needed | evaluated:
         model.weights.add(name)
+    names = (name for name in (EMA, OLD) if name == EMA or name in model.weights)
+    return {name: EMASchedule(**config[name]) for name in names}
 
 
 def _build_model(config: Config, prompts: Prompts, hardware: Hardware) -> Any:
