@@ -117,7 +117,22 @@ def count(config: Config) -> Counted:
     own = _shrunk(config)
     with fake_run() as (mode, counting), empty_models(mode):
         components = engine.build(own, hardware=engine.build_hardware(own))
-        return _count(config, own, components, counting)
+        trainer = Trainer(components, engine.training_budget(own), NoProgress())
+        base, phases = counting.now, Phases(counting)
+        with _watched(components, phases):
+            phases.enter("sampling")
+            rollout = trainer.sample(0)
+            drawn = len(rollout)
+            phases.waiting = float(bytes_of(rollout))
+            phases.enter("scoring")
+            names = {*components.algo.reward_names(components.reward.main), components.reward.main}
+            scores = {name: torch.rand(drawn) for name in names}
+            rollout, _ = trainer.score(rollout, lambda: scores)
+            for iteration in range(2):  # moments are there from the second update on
+                phases.enter("comparing")
+                trainer.learner.learn(rollout, iteration)
+            phases.enter("")
+        return _of_run(config, phases, components.model, drawn=drawn, base=base)
 
 
 def _shrunk(config: Config) -> Config:
@@ -130,25 +145,6 @@ def _shrunk(config: Config) -> Config:
     changes = {"prompts_per_iteration": prompts, "updates_per_iteration": 1, "epochs": 1}
     changed = with_values(config, {**changes, **(fused if on_gpu(config) else {})})
     return {**changed, **{key: value for key, value in ALONE.items() if key in changed}}
-
-
-def _count(config: Config, own: Config, components: Components, counting: Counting) -> Counted:
-    trainer = Trainer(components, engine.training_budget(own), NoProgress())
-    base, phases = counting.now, Phases(counting)
-    with _watched(components, phases):
-        phases.enter("sampling")
-        rollout = trainer.sample(0)
-        drawn = len(rollout)
-        phases.waiting = float(bytes_of(rollout))
-        phases.enter("scoring")
-        names = {*components.algo.reward_names(components.reward.main), components.reward.main}
-        scores = {name: torch.rand(drawn) for name in names}
-        rollout, _ = trainer.score(rollout, lambda: scores)
-        for iteration in range(2):  # moments are there from the second update on
-            phases.enter("comparing")
-            trainer.learner.learn(rollout, iteration)
-        phases.enter("")
-    return _of_run(config, phases, components.model, drawn=drawn, base=base)
 
 
 def _of_run(config: Config, phases: Phases, model: Any, *, drawn: int, base: float) -> Counted:

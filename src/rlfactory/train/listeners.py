@@ -130,11 +130,9 @@ class MetricsRecorder(Listener):
         fault_point("after_iteration")
 
     def after_evaluation(self, done: int, evaluation: Evaluation, metrics: Metrics) -> None:
-        del evaluation
         self._record(done, metrics)
 
     def after_training(self, summary: Summary) -> None:
-        del summary
         self.logger.finish()
 
     def _record(self, done: int, metrics: Metrics) -> None:
@@ -155,7 +153,6 @@ class ProgressDisplay(Listener):
 
     def after_evaluation(self, done: int, evaluation: Evaluation, metrics: Metrics) -> None:
         """Keep what is shown of the latest evaluation."""
-        del done, evaluation
         self.evaluated = metrics
 
 

@@ -12,7 +12,6 @@ from rlfactory.model.weight_sets import REFERENCE
 from rlfactory.prompts.base import Prompt
 from rlfactory.report.statistics import Change, paired_change
 from rlfactory.reward.base import Reward, RewardError, Samples, score_checked
-from rlfactory.rollout import Rollout
 from rlfactory.tools.inspect.attribution import (
     attribute,
     lens,
@@ -185,13 +184,19 @@ def survey(
     seed: int,
 ) -> Survey:
     """Compare the weight set `weights` with the reference; `seed` keys the sampled texts."""
+    if not reward.gives_scores:
+        raise RewardError(
+            "inspect compares texts by a reward's score, and this run has none (reward=none);"
+            " begin one with a reward, as reward=length"
+        )
     with model.weights(REFERENCE):
         groups = torch.arange(len(prompts)).repeat_interleave(SAMPLES)
         rollout = sampler.rollout(prompts, groups, seed=seed, iteration=0)
         base = boot(model.network, model.tokenizer)
     with model.weights(weights):
         tuned = boot(model.network, model.tokenizer)
-    scores = _scores(reward, rollout)
+    samples = Samples(rollout.prompts, rollout.metadata, rollout.groups, texts=rollout.texts)
+    scores = score_checked(reward, samples)[reward.main]
     all_texts = texts_of(require(rollout.tokens, "tokens"))
     texts = index_rows(all_texts, torch.arange(0, len(groups), SAMPLES))
     before, after = (mean_probabilities(bridge, texts) for bridge in (base, tuned))
@@ -206,16 +211,6 @@ def survey(
         tuned=_token_view(tuned, texts, ids),
         direction=_direction_view(base, tuned, all_texts, scores, groups, count),
     )
-
-
-def _scores(reward: Reward, rollout: Rollout) -> Tensor:
-    samples = Samples(rollout.prompts, rollout.metadata, rollout.groups, texts=rollout.texts)
-    if not reward.gives_scores:
-        raise RewardError(
-            "inspect compares texts by a reward's score, and this run has none (reward=none);"
-            " begin one with a reward, as reward=length"
-        )
-    return score_checked(reward, samples)[reward.main]
 
 
 @torch.no_grad()

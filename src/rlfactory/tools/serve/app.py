@@ -91,7 +91,6 @@ class Service:
 
     async def health(self, request: Request) -> Response:
         """Describe the reward; further score names are known once samples were scored."""
-        del request
         return _json(
             {
                 "protocol": PROTOCOL,
@@ -170,7 +169,6 @@ class Service:
     @asynccontextmanager
     async def running(self, app: Starlette) -> AsyncIterator[None]:
         """The lifespan of the application, which ends once all requests are answered."""
-        del app
         yield
         self.readers.shutdown(wait=False, cancel_futures=True)
         self.scorer.end()
@@ -210,7 +208,6 @@ class TokenAuth:
 
 
 async def _refused(request: Request, error: HTTPException) -> Response:
-    del request
     is_unrouted = error.status_code in (404, 405)
     message = f"{error.detail}; there are GET /health and POST /score"
     content = {"error": message if is_unrouted else error.detail}
@@ -219,7 +216,6 @@ async def _refused(request: Request, error: HTTPException) -> Response:
 
 async def _left(request: Request, error: ClientDisconnect) -> Response:
     """An answer is required, though no client reads it."""
-    del request, error
     return _json({"error": "the client has left"}, 400)
 
 

@@ -287,7 +287,6 @@ class CheckpointSchedule(Listener):
 
     def after_evaluation(self, done: int, evaluation: Evaluation, metrics: Metrics) -> None:
         """Save a checkpoint of the weights with the best score so far."""
-        del metrics
         best = self.manager.best
         if self.keeps_best and done and best.beaten_by(evaluation.scores):
             best.take(done, evaluation.scores)

@@ -75,7 +75,6 @@ class EvaluationReporter(Listener):
 
     def before_training(self, components: Components, done: int) -> None:
         """Record the devices of this run, and one prompt as a language model is given it."""
-        del done
         hardware = components.hardware
         is_gpu = hardware.device.type == "cuda"
         device = torch.cuda.get_device_name(hardware.device) if is_gpu else hardware.device.type
@@ -100,7 +99,6 @@ class EvaluationReporter(Listener):
 
     def after_evaluation(self, done: int, evaluation: Evaluation, metrics: Metrics) -> None:
         """Write the scores, and draw a grid of samples."""
-        del metrics
         for name, own in {"": evaluation, **evaluation.sets}.items():
             if (path := self.files[name].write(done, own)) is not None:
                 log_samples(self.logger, done, path, name)

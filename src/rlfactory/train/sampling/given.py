@@ -173,7 +173,6 @@ class GivenImageSampler(ImageSampler):
         self, request: RolloutRequest, conditions: Condition
     ) -> Iterator[tuple[Tensor, dict[str, Any]]]:
         """The pictures of the data, and their latents."""
-        del conditions
         members = index_rows(request.members, request.index)
         chunks = [*row_chunks(len(members), self.batch)]
 
