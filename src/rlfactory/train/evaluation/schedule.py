@@ -40,22 +40,19 @@ class EvaluationFiles:
         good, seed = evaluator.best_score, evaluator.seed
         self.gallery = Gallery(folder.samples, self.main, good, count, seed)
 
-    def write(self, done: int | str, evaluation: Evaluation) -> Path | None:
+    def write(self, name: str, evaluation: Evaluation, done: int | None = None) -> Path | None:
         """Write the scores, and draw a grid of samples, whose path is returned; None without any.
 
-        Samples after `done` iterations are kept for strip and pairs; a name in its place is that of
-        an evaluation outside of training.
+        Where this is after `done` iterations of training, samples are kept for strip and pairs.
         """
-        trains = isinstance(done, int)
-        name = f"{done:06d}" if trains else done
-        with explain_disk_errors(self.folder.path, "scores", resumes=trains):
+        with explain_disk_errors(self.folder.path, "scores", resumes=done is not None):
             self.folder.samples.mkdir(parents=True, exist_ok=True)
             evaluation.scores.save(self.folder.evaluations / f"{name}.json")
         fault_point("evaluating")
-        samples, title = evaluation.samples, self.main
         if not self.draws:
             return None
-        if isinstance(done, int):
+        samples, title = evaluation.samples, self.main
+        if done is not None:
             self.gallery.record_evaluation(done, samples)
             name, title = f"eval_{name}", f"{title} after {plural(done, 'iteration')}"
         return self.gallery.show(name, title, samples, evaluation.scores)
@@ -100,7 +97,7 @@ class EvaluationReporter(Listener):
     def after_evaluation(self, done: int, evaluation: Evaluation, metrics: Metrics) -> None:
         """Write the scores, and draw a grid of samples."""
         for name, own in {"": evaluation, **evaluation.sets}.items():
-            if (path := self.files[name].write(done, own)) is not None:
+            if (path := self.files[name].write(f"{done:06d}", own, done)) is not None:
                 log_samples(self.logger, done, path, name)
 
     def after_preview(self, done: int, samples: GeneratedSamples) -> None:

@@ -1,9 +1,9 @@
 """Computes rewards in a background thread, while the next samples are drawn."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise
@@ -60,17 +60,12 @@ class Scorer:
     offloader: OffloadedModules | None = None
     advance: Callable[[int], None] | None = None
 
-    @contextmanager
-    def begin(self, score: ScoreFunction, size: int = 1) -> Iterator["PendingScores"]:
+    def begin(self, score: ScoreFunction, size: int = 1) -> "closing[PendingScores]":
         """Score samples, which come in groups of `size`, one after another.
 
         At the end of the `with`, batches whose scoring has not begun are dropped.
         """
-        pending = PendingScores(score, size, self)
-        try:
-            yield pending
-        finally:
-            pending.release()
+        return closing(PendingScores(score, size, self))
 
 
 class PendingScores:
@@ -87,7 +82,7 @@ class PendingScores:
         self._thread: WorkerThread | None = None
         self._busy = self._waited = 0.0
 
-    def release(self) -> None:
+    def close(self) -> None:
         """Let go of the thread and of the device."""
         if self._thread is not None:
             self._thread.end()
@@ -126,7 +121,7 @@ class PendingScores:
             for batch in self._batches
         ]
         self._waited += perf_counter() - begun
-        self.release()
+        self.close()
         ends = [*accumulate((len(next(iter(b.values()), ())) for b in batches), initial=0)]
         rows = [slice(*ends_of) for ends_of in pairwise(ends)]
         return merge_rows(zip(rows, batches, strict=True), ends[-1])
