@@ -225,23 +225,19 @@ def reward_metrics(rollout: Rollout) -> dict[str, float]:
     """
     metrics = _text_metrics(rollout)
     for name, values in rollout.rewards.items():
-        known = torch.isfinite(values)
+        known, place = torch.isfinite(values), f"reward/{name}"
+        scores = values[known]
         metrics |= {
-            f"reward/{name}/mean": float(values[known].mean()),
-            f"reward/{name}/std": float(values[known].std(unbiased=False)),
-            f"reward/{name}/group_std": _mean_group_std(values[known], rollout.groups[known]),
-            **_quantiles(f"reward/{name}", values[known]),
-            f"reward/{name}/failed": 1 - float(known.float().mean()),
+            f"{place}/mean": float(scores.mean()),
+            f"{place}/std": float(scores.std(unbiased=False)),
+            f"{place}/group_std": _mean_group_std(scores, rollout.groups[known]),
         }
+        if len(scores):
+            ends = torch.tensor([0.1, 0.9], dtype=torch.float64)
+            low, high = scores.double().quantile(ends).tolist()
+            metrics |= {f"{place}/p10": low, f"{place}/p90": high}
+        metrics[f"{place}/failed"] = 1 - float(known.float().mean())
     return metrics
-
-
-def _quantiles(name: str, values: Tensor) -> dict[str, float]:
-    """The scores between which 80 % of the samples lie; nothing where none has a score."""
-    if not len(values):
-        return {}
-    low, high = values.double().quantile(torch.tensor([0.1, 0.9], dtype=torch.float64)).tolist()
-    return {f"{name}/p10": low, f"{name}/p90": high}
 
 
 def zero_variance_groups(rollout: Rollout, names: Sequence[str]) -> dict[str, float]:
@@ -264,10 +260,10 @@ def zero_variance_groups(rollout: Rollout, names: Sequence[str]) -> dict[str, fl
 def _text_metrics(rollout: Rollout) -> dict[str, float]:
     if rollout.texts is None:
         return {}
-    tokens, texts = require(rollout.tokens, "tokens"), require(rollout.texts, "texts")
+    tokens = require(rollout.tokens, "tokens")
     return {
-        "diversity/distinct_2": distinct(texts, 2),
-        "text/repetition": fmean(repeated_share(text, 3) for text in texts),
+        "diversity/distinct_2": distinct(rollout.texts, 2),
+        "text/repetition": fmean(repeated_share(text, 3) for text in rollout.texts),
         "text/length": rollout.mean_length,
         "text/ended": float(tokens.ended.float().mean()),
         **mismatch_metrics(tokens),
