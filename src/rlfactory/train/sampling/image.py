@@ -72,30 +72,27 @@ class ImageSampler(Sampler):
         self, request: RolloutRequest, conditions: Condition
     ) -> Iterator[tuple[Tensor, dict[str, Any]]]:
         """`_fields` without the conditions."""
-        seed, iteration = request.seed, request.iteration
         total = len(self.sigmas) - 1
-        steps = list(range(total))
+        steps, key = list(range(total)), {"seed": request.seed, "iteration": request.iteration}
         if self.transitions is not None:
-            steps = self.transitions.steps_of(total, seed=seed, iteration=iteration)
+            steps = self.transitions.steps_of(total, **key)
         unit = self._samples_per_start(steps)  # branches of a start are drawn together
         size = samples_together(self.batch, unit) if unit > 1 else self.batch
         chunks = [*row_chunks(len(request.index), size)]
         indices = [request.index[chunk] for chunk in chunks]
-        drawn = (partial(self._noise, index, steps, seed, iteration) for index in indices)
+        drawn = (partial(self._noise, index, steps, **key) for index in indices)
         # keys make it safe to draw the next batch's noise while a GPU computes this one's images
         noises = computed_ahead(drawn) if self._on_gpu else (draw() for draw in drawn)
         for chunk, index, noise in zip(chunks, indices, noises, strict=True):
             condition = conditions.rows(chunk)
             with self.model.precision.sampling():
-                found = self._latents(condition, index, noise, steps, iteration, seed)
+                found = self._latents(condition, index, noise, steps, **key)
             # branches may be more than fit in the decoder at once
             parts = torch.split(found["latents"], self.batch)
             found["images"] = torch.cat([self.model.decode(part) for part in parts])
             groups = request.groups[index]
-            yield (
-                chunk,
-                {**found, "comparison_group": self._comparison_groups(groups, index, steps)},
-            )
+            found["comparison_group"] = self._comparison_groups(groups, index, steps)
+            yield chunk, found
 
     def _conditions(self, texts: Sequence[str]) -> Condition:
         """The encoded prompts of samples; each prompt once."""
@@ -131,8 +128,8 @@ class ImageSampler(Sampler):
         index: Tensor,
         drawn: tuple[Tensor, Tensor | None],
         steps: Sequence[int],
-        iteration: int,
         seed: int,
+        iteration: int,
     ) -> dict[str, Any]:
         """The final latents of samples, and what is stored of states, transitions and trees."""
         model, spec = self.model, self.transitions
