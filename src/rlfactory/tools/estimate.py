@@ -199,10 +199,11 @@ def _watched(components: Components, phases: Phases) -> Iterator[None]:
         phases.enter("updating")
         return step(*arguments)
 
-    of_engine = replaced(hardware, "pad_micro_batches", two), replaced(hardware, "step", stepped)
+    patches: list[Any] = [replaced(hardware, "pad_micro_batches", two)]
+    patches.append(replaced(hardware, "step", stepped))
     if isinstance(model, TextModel):
-        rollout = replaced(model, "rollout", _first_tokens(model, phases))
-        of_model = rollout, replaced(GPT2Step, "fits", return_value=False)
+        patches.append(replaced(model, "rollout", _first_tokens(model, phases)))
+        patches.append(replaced(GPT2Step, "fits", return_value=False))
     else:
         decode = model.decode
 
@@ -212,10 +213,10 @@ def _watched(components: Components, phases: Phases) -> Iterator[None]:
             phases.enter("sampling")
             return images
 
-        predict = replaced(model, "predict", _remembered(model, phases.counting))
-        of_model = predict, replaced(model, "decode", decoded)
+        patches.append(replaced(model, "predict", _remembered(model, phases.counting)))
+        patches.append(replaced(model, "decode", decoded))
     with ExitStack() as stack:
-        for patch in (*of_engine, *of_model):
+        for patch in patches:
             stack.enter_context(patch)
         yield
 

@@ -199,5 +199,11 @@ class ProgressListener(Protocol):
         """So many more of them are done; 0 for a step too small to show."""
 
 
-class NoProgress(ProgressListener):
+class NoProgress:
     """A progress listener that shows nothing."""
+
+    def phase(self, name: str, *, total: int) -> None:
+        pass
+
+    def advance(self, count: int) -> None:
+        pass

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -246,10 +247,11 @@ def _direction_view(
     if direction is None:
         return None
     u = direction.to(base.W_U.device)[None]
-    before, after = (
-        _response_means(net, texts, lambda s, net=net: attribute(net, s, u, u.new_zeros(1))[..., 0])
-        for net in (base, tuned)
-    )
+
+    def along(bridge: TransformerBridge, stream: Stream) -> Tensor:
+        return attribute(bridge, stream, u, u.new_zeros(1))[..., 0]
+
+    before, after = (_response_means(net, texts, partial(along, net)) for net in (base, tuned))
     by_prompt = [group_means(parts.sum(1), groups).numpy() for parts in (before, after)]
     order = _token_cosines(base, direction).argsort(descending=True)
     return DirectionView(

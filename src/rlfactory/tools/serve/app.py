@@ -160,8 +160,8 @@ class Service:
             if len(request.prompts) > samples:
                 raise HTTPException(413, f"a request has at most {samples} samples")
             if request.pixels > 1e6 * most:
-                message = f"the images of a request have at most {most:g} megapixels"
-                raise HTTPException(413, message)
+                limit = f"the images of a request have at most {most:g} megapixels"
+                raise HTTPException(413, limit)
             return request.samples()
         except ProtocolError as error:
             raise HTTPException(422, str(error)) from error
