@@ -146,8 +146,9 @@ def inspect(
         if not isinstance(model, CausalLM) or model.reads_pictures:
             raise InspectionError(f"{type(model).__name__} can't be inspected, only model=gpt2 can")
         held_out, seed = components.prompts.held_out(prompts), evaluator.seed
-        sampler = components.sampler.of_policy
-        result = survey(model, sampler, reward, held_out, weights=weights, seed=seed)
+        sampler: Any = components.sampler  # of texts
+        own = sampler.of_policy
+        result = survey(model, own, reward, held_out, weights=weights, seed=seed)
     out, name = RunFolder(path).inspection, path.absolute().name
     out.mkdir(exist_ok=True)
     for old in out.glob("*.png"):

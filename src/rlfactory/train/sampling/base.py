@@ -70,11 +70,6 @@ class Sampler(ABC):
         drawn = self.batches(prompts, groups, seed=seed, iteration=iteration, rows=rows)
         return concat([*drawn])
 
-    @property
-    def of_policy(self) -> "Sampler":
-        """A sampler whose rollouts are drawn from the policy, also where these are of the data."""
-        return self
-
     def check_rows(self, prompts: Prompts) -> None:
         """Check all rows of the data before anything is learned from them.
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,12 +46,6 @@ class GivenSampler(TextSampler):
     length: int | None = None
     members: int = 1
     answers_alone: bool = False
-
-    @property
-    def of_policy(self) -> TextSampler:
-        return TextSampler(
-            self.model, dynamics=self.dynamics, batch=self.batch, advance=self.advance
-        )
 
     def check_rows(self, prompts: Prompts) -> None:
         """See the contract; says how many completions are cut.
@@ -156,10 +150,6 @@ class GivenImageSampler(ImageSampler):
     completion: Callable[[Prompt, int], tuple[str, Any]]
     folder: Path
     size: tuple[int, int] | None
-
-    @property
-    def of_policy(self) -> ImageSampler:
-        return ImageSampler(**{f.name: getattr(self, f.name) for f in fields(ImageSampler)})
 
     def check_rows(self, prompts: Prompts) -> None:
         """See the contract; of the pictures it reads the headers."""

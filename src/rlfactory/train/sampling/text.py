@@ -1,7 +1,7 @@
 """The sampler of language models."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -34,6 +34,11 @@ class TextSampler(Sampler):
     batch: int
     advance: Advance
     in_order: bool = False
+
+    @property
+    def of_policy(self) -> "TextSampler":
+        """A sampler whose rollouts are drawn from the policy, also where these are of the data."""
+        return TextSampler(**{f.name: getattr(self, f.name) for f in fields(TextSampler)})
 
     def _fields(self, request: RolloutRequest) -> Iterator[tuple[Tensor, dict[str, Any]]]:
         """Tokens with their log-probabilities and values, and their texts."""
