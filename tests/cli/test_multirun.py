@@ -11,6 +11,7 @@ from rlfactory.cli import app
 from rlfactory.config.problems import PlanError
 from rlfactory.sweep import process
 from rlfactory.train.process import worker
+from rlfactory.train.process.launch import RunArguments
 
 
 @pytest.fixture
@@ -18,8 +19,8 @@ def ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, Any]]
     """The frozen configurations of the jobs that began; the one with seed 1 fails."""
     configs: list[dict[str, Any]] = []
 
-    def run(folder: Path, *_: object) -> int:
-        configs.append(yaml.safe_load((folder / "config.yaml").read_text()))
+    def run(arguments: RunArguments) -> int:
+        configs.append(yaml.safe_load((arguments.run / "config.yaml").read_text()))
         return 1 if configs[-1]["seed"] == 1 else 0
 
     monkeypatch.setattr(worker, "run_main_process", run)
@@ -154,8 +155,8 @@ def test_a_defect_in_one_job_leaves_the_others_be(
 ) -> None:
     begun: list[Path] = []
 
-    def run(folder: Path, *_: object) -> int:
-        begun.append(folder)
+    def run(arguments: RunArguments) -> int:
+        begun.append(arguments.run)
         raise ZeroDivisionError("a defect")
 
     monkeypatch.setattr(worker, "run_main_process", run)
@@ -174,8 +175,8 @@ def test_an_interruption_ends_them_all(
 ) -> None:
     begun: list[Path] = []
 
-    def run(folder: Path, *_: object) -> int:
-        begun.append(folder)
+    def run(arguments: RunArguments) -> int:
+        begun.append(arguments.run)
         return code
 
     monkeypatch.setattr(worker, "run_main_process", run)

@@ -295,8 +295,8 @@ def test_a_frozen_run_can_be_judged_by_others() -> None:
 def test_several_runs_each_with_their_parts(tmp_path: Any, monkeypatch: Any) -> None:
     ran: list[dict[str, Any]] = []
 
-    def run(folder: Any, *_: Any) -> int:
-        ran.append(yaml.safe_load((folder / "config.yaml").read_text())["reward"])
+    def run(arguments: Any) -> int:
+        ran.append(yaml.safe_load((arguments.run / "config.yaml").read_text())["reward"])
         return 0
 
     monkeypatch.setattr(worker, "run_main_process", run)

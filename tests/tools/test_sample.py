@@ -1,5 +1,6 @@
 """The configuration that a run is sampled with."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,7 @@ def test_a_place_that_cannot_be_written_is_told_before_samples_are_drawn(
     (tmp_path / "file").touch()
     monkeypatch.setattr(module, "located_config", lambda *_: {})
     monkeypatch.setattr(module, "sampling_config", lambda *_: {})
-    monkeypatch.setattr(module, "restored_run", lambda _path, _config, draw, *_: draw(None, None))
+    monkeypatch.setattr(module, "restored_run", lambda *_: nullcontext((None, None)))
+    out = tmp_path / "file" / "new"
     with pytest.raises(RunFolderError, match="can't be written .*type --out FOLDER"):
-        module.sample(tmp_path, ["a"], 1, 0, tmp_path / "file" / "new", "policy", False)
+        module.sample(tmp_path, ["a"], 1, 0, out, "policy", False, SamplingOptions())

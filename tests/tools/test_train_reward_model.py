@@ -36,7 +36,7 @@ from rlfactory.tools.train_reward_model import (
     split_pairs,
     train,
 )
-from rlfactory.utils.errors import TrainingError
+from rlfactory.utils.errors import TrainingError, UserError
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "examples" / "summaries.py"
 FEW = ["--epochs", "2", "--lr", "1e-3", "--batch", "16"]
@@ -117,16 +117,12 @@ def test_nothing_is_overwritten(scorer: Path, pairs: Path) -> None:
 
 
 @pytest.mark.parametrize("base", ["./nowhere", "zoo:nothing", "empty"])
-def test_a_base_that_is_no_model_is_one_message(
-    base: str, pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_base_that_is_no_model_is_one_message(base: str, pairs: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     base = str(tmp_path / base) if base == "empty" else base
     to = tmp_path / "to"
-    assert app.dispatch(["reward-model", base, "--pairs", str(pairs), "--to", str(to)]) == 1
-    error = capsys.readouterr().err
-    assert error.startswith("error: ")
-    assert "Traceback" not in error
+    with pytest.raises(UserError):
+        app.dispatch(["reward-model", base, "--pairs", str(pairs), "--to", str(to)])
     assert not (to / "config.json").exists()
 
 
@@ -334,9 +330,7 @@ def test_batches_and_padding_change_no_score(network: Any, encoded: list[Encoded
 
 
 def run(network: Any, encoded: list[EncodedPair], **options: Any) -> list[float]:
-    losses: list[float] = []
-    train(network, encoded, RewardModelOptions(**options), lambda epoch, loss: losses.append(loss))
-    return losses
+    return [*train(network, encoded, RewardModelOptions(**options))]
 
 
 def test_it_learns_the_preference(network: Any, encoded: list[EncodedPair]) -> None:

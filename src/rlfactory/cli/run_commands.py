@@ -41,7 +41,8 @@ def sample(words: Sequence[str]) -> int:
 
     weights = a.weights or config["evaluation"]["weights"]
     options = SamplingOptions(a.steps, a.size, a.guidance, a.temperature)
-    return run_sample(a.run, prompts, a.count, a.seed, a.out, weights, a.best, options, moved)
+    run_sample(a.run, prompts, a.count, a.seed, a.out, weights, a.best, options, moved)
+    return 0
 
 
 def _of_run(
@@ -134,7 +135,8 @@ def inspect(words: Sequence[str]) -> int:
     silence_notices()
     from rlfactory.tools.inspect.command import inspect as run_inspect
 
-    return run_inspect(a.run, weights, a.prompts, a.best, moved)
+    run_inspect(a.run, weights, a.prompts, a.best, moved)
+    return 0
 
 
 def export(words: Sequence[str]) -> int:
@@ -142,14 +144,14 @@ def export(words: Sequence[str]) -> int:
     a, config, moved = _of_run("export", words)
     weights = a.weights or config["evaluation"]["weights"]
     silence_notices()
+    from rlfactory.tools.export.command import ExportOptions
     from rlfactory.tools.export.command import export as run_export
     from rlfactory.tools.export.upload import Upload
 
-    in_one_file = a.format == "comfyui"
+    options = ExportOptions(weights, a.merge, a.format == "comfyui", a.push)
     upload = Upload(a.push, a.private, a.run, a.to) if a.push else None
-    return run_export(
-        a.run, a.to, a.merge, weights, a.best, moved, in_one_file=in_one_file, upload=upload
-    )
+    run_export(a.run, a.to, options, a.best, moved, upload)
+    return 0
 
 
 def reward_model(words: Sequence[str]) -> int:
@@ -160,7 +162,8 @@ def reward_model(words: Sequence[str]) -> int:
     from rlfactory.tools.train_reward_model import reward_model as run_reward_model
 
     options = RewardModelOptions(a.epochs, a.lr, a.batch, a.micro_batch, a.seed)
-    return run_reward_model(a.base, a.pairs, a.to, a.held_out, options)
+    run_reward_model(a.base, a.pairs, a.to, a.held_out, options)
+    return 0
 
 
 def import_config(words: Sequence[str]) -> int:
@@ -204,7 +207,8 @@ def evaluate(words: Sequence[str]) -> int:
     silence_notices()
     from rlfactory.tools.restore import evaluate as run_evaluate
 
-    return run_evaluate(run, plan.config, best)
+    run_evaluate(run, plan.config, best)
+    return 0
 
 
 def _in_evaluation(key: str) -> bool:
@@ -240,8 +244,7 @@ def resume(words: Sequence[str]) -> int:
     """Resume a run from its newest checkpoint."""
     from rlfactory.cli.resume import require_unlocked
     from rlfactory.tools.extend import extended, is_done, write_iterations
-    from rlfactory.train.process.launch import require_possible, run_or_launch
-    from rlfactory.train.process.run_arguments import RunArguments
+    from rlfactory.train.process.launch import RunArguments, require_possible, run_or_launch
 
     a = parsed("resume", words)
     frozen = require_run(a.run)

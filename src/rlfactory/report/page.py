@@ -6,6 +6,7 @@ A page needs nothing beside it. All text is escaped: prompts and responses can h
 import base64
 import hashlib
 import io
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,10 +22,12 @@ from rlfactory.report.plot import COLORS
 from rlfactory.report.report import Report
 from rlfactory.report.run_content import RunContent
 from rlfactory.report.run_curves import BAND
+from rlfactory.report.sample_pairs import evaluated, main_score, samples_at
 from rlfactory.report.table import main_table, sections
 from rlfactory.report.text_table import Section
 from rlfactory.report.writers import facts_of
 from rlfactory.run.atomic_write import write_text
+from rlfactory.run.folder import RunFolder
 from rlfactory.utils.console import number
 from rlfactory.utils.images import read_image
 from rlfactory.utils.text import plural
@@ -216,3 +219,27 @@ def summary(report: Report) -> str:
     runs = sum(max((c.n for c in row.cells.values()), default=0) for row in trained)
     some = "" if ours == len(report.rows) else f"{ours} of them "
     return f"{plural(len(report.rows), 'row')}, {some}measured in {plural(runs, 'run')}"
+
+
+SHOWN = 8
+"""How many samples of a language model a notebook shows."""
+
+
+def notebook_html(
+    folder: RunFolder, before: Mapping[str, float], after: Mapping[str, float]
+) -> str:
+    """A run below a notebook's cell: the path, the mean scores before and after training, the
+    curves, and the newest grid of samples, or a table of the first texts with their scores.
+    """
+    main, grids = main_score(folder), [p for p in folder.shown().values() if p.suffix == ".png"]
+    shown = [picture for picture in [folder.curves, *grids[-1:]] if picture.is_file()]
+    samples = [s for i in evaluated(folder)[-1:] for s in samples_at(folder, i, main)]
+    texts = [[prompt, s.text, number(s.score)] for prompt, s in samples if s.text is not None]
+    html = template("notebook.html").render(
+        path=folder.path,
+        scores=[[name, number(before.get(name, math.nan)), number(x)] for name, x in after.items()],
+        images=[(path.stem, base64.b64encode(path.read_bytes()).decode()) for path in shown],
+        main=main,
+        texts=texts[:SHOWN],
+    )
+    return html.strip()

@@ -29,7 +29,7 @@ CLOCKS = ("time", "memory")
 """How the names of metrics begin that no two runs share."""
 STAGES = ("reward", "diversity", "advantage", "ratio", "loss", "grad")
 """How metrics' names begin, in the order in which an iteration computes them: the first metric that
-differs says where to look.
+differs says where to look. Names of no stage follow.
 """
 OF_AN_ATTEMPT = frozenset(
     {"seconds", "config", "looked", "lines", "best", "logger", "timely", "ended", "advice"}
@@ -106,9 +106,8 @@ def checkpoint_differences(recorded: Path, remade: Path) -> Iterator[str]:
 
 def equally_sharded(one: Path, other: Path) -> bool:
     """Whether two checkpoints hold files of the same names for the weights."""
-    return (
-        len({frozenset(p.name for p in (c / SHARDS_FOLDER).glob("*")) for c in (one, other)}) == 1
-    )
+    names = [{shard.name for shard in (c / SHARDS_FOLDER).glob("*")} for c in (one, other)]
+    return names[0] == names[1]
 
 
 def _weights(checkpoint: Path) -> Mapping[str, Tensor]:
@@ -180,14 +179,9 @@ def _line_differences(recorded: Record, remade: Record, where: str) -> Iterator[
     missing = object()
     differing = [n for n in names if recorded.get(n, missing) != remade.get(n, missing)]
     if differing:
-        differing.sort(key=lambda name: (_stage(name), name))
+        order = {stage: number for number, stage in enumerate(STAGES)}
+        differing.sort(key=lambda name: (order.get(name.split("/")[0], len(order)), name))
         name, *others = differing
         more = f"; {len(others)} more metrics differ" if others else ""
         values = f"{recorded.get(name, 'missing')}, and {remade.get(name, 'missing')} made again"
         yield f"metrics.jsonl, {where}: {name} is {values}{more}"
-
-
-def _stage(name: str) -> int:
-    """The number of a metric's stage; names of no stage follow."""
-    beginning = name.partition("/")[0]
-    return STAGES.index(beginning) if beginning in STAGES else len(STAGES)

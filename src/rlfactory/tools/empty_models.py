@@ -77,12 +77,11 @@ class StandInReward(Reward):
         self, pixels: Tensor, prompts: Sequence[str], metadata: Sequence[Mapping[str, Any]]
     ) -> Tensor:
         """A number whose gradient reaches all pixels."""
-        del prompts, metadata
         return pixels.mean((1, 2, 3))
 
 
 class OneEncoder:
-    """Text encoders that encode one prompt, and give its rows to all others."""
+    """Text encoders that encode one prompt, and give its rows to all others; none in advance."""
 
     def __init__(self, encode: Callable[[list[str]], Mapping[str, Tensor]]) -> None:
         self._encode, self._rows = encode, dict[str, Tensor]()
@@ -95,11 +94,10 @@ class OneEncoder:
         return Condition({n: r.expand(count, *r.shape[1:]).clone() for n, r in self._rows.items()})
 
     def has_new_prompts(self) -> bool:
-        """Whether there is something to encode in advance: nothing."""
         return False
 
     def prepare(self, *_: Any) -> None:
-        """Does nothing: there is nothing to encode in advance."""
+        pass
 
 
 def _pipeline(kind: Any, path: str, fake: Fake, dtype: torch.dtype, trained: Sequence[str]) -> Any:
@@ -114,9 +112,8 @@ def _pipeline(kind: Any, path: str, fake: Fake, dtype: torch.dtype, trained: Seq
         configs = {name: (index[name], read_json(folder / name / "config.json")) for name in index}
         found = {name: (c[0], c[1], config) for name, (c, config) in configs.items() if config}
     elif not published:
-        raise UserError(
-            f"model.path={path} is neither on this machine nor known: download it first"
-        )
+        message = "is neither on this machine nor known: download it first"
+        raise UserError(f"model.path={path} {message}")
     else:
         found = {
             name: (*part["class"].split("."), part["config"])
@@ -173,11 +170,9 @@ def _in_published_shapes(path: str, encode: Any, mode: FakeTensorMode, dtype: to
     text = lineage[lineage.index(image_base.PipelineModel) - 1]
 
     def encoded(prompts: list[str]) -> Any:
+        if text is type(model):
+            return shaped(None, prompts)
         with mock.patch.object(text, "_encode", shaped):
-            return (
-                encode.__func__(model, prompts)
-                if text is not type(model)
-                else shaped(None, prompts)
-            )
+            return encode.__func__(model, prompts)
 
     return encoded

@@ -117,7 +117,22 @@ def count(config: Config) -> Counted:
     own = _shrunk(config)
     with fake_run() as (mode, counting), empty_models(mode):
         components = engine.build(own, hardware=engine.build_hardware(own))
-        return _count(config, own, components, counting)
+        trainer = Trainer(components, engine.training_budget(own), NoProgress())
+        base, phases = counting.now, Phases(counting)
+        with _watched(components, phases):
+            phases.enter("sampling")
+            rollout = trainer.sample(0)
+            drawn = len(rollout)
+            phases.waiting = float(bytes_of(rollout))
+            phases.enter("scoring")
+            names = {*components.algo.reward_names(components.reward.main), components.reward.main}
+            scores = {name: torch.rand(drawn) for name in names}
+            rollout, _ = trainer.score(rollout, lambda: scores)
+            for iteration in range(2):  # moments are there from the second update on
+                phases.enter("comparing")
+                trainer.learner.learn(rollout, iteration)
+            phases.enter("")
+        return _of_run(config, phases, components.model, drawn=drawn, base=base)
 
 
 def _shrunk(config: Config) -> Config:
@@ -130,25 +145,6 @@ def _shrunk(config: Config) -> Config:
     changes = {"prompts_per_iteration": prompts, "updates_per_iteration": 1, "epochs": 1}
     changed = with_values(config, {**changes, **(fused if on_gpu(config) else {})})
     return {**changed, **{key: value for key, value in ALONE.items() if key in changed}}
-
-
-def _count(config: Config, own: Config, components: Components, counting: Counting) -> Counted:
-    trainer = Trainer(components, engine.training_budget(own), NoProgress())
-    base, phases = counting.now, Phases(counting)
-    with _watched(components, phases):
-        phases.enter("sampling")
-        rollout = trainer.sample(0)
-        drawn = len(rollout)
-        phases.waiting = float(bytes_of(rollout))
-        phases.enter("scoring")
-        names = {*components.algo.reward_names(components.reward.main), components.reward.main}
-        scores = {name: torch.rand(drawn) for name in names}
-        rollout, _ = trainer.score(rollout, lambda: scores)
-        for iteration in range(2):  # moments are there from the second update on
-            phases.enter("comparing")
-            trainer.learner.learn(rollout, iteration)
-        phases.enter("")
-    return _of_run(config, phases, components.model, drawn=drawn, base=base)
 
 
 def _of_run(config: Config, phases: Phases, model: Any, *, drawn: int, base: float) -> Counted:
@@ -167,8 +163,10 @@ def _of_run(config: Config, phases: Phases, model: Any, *, drawn: int, base: flo
     work["learning"] = learned * (items / processes * updates) + compared
     work["updating"] = phases.work["updating"] * (0.5 * updates)
     drawing = each["sampling"] + each.get("decoding", no_work())
-    modules = _modules(model)
-    weights = sum(map(bytes_of, modules))
+    pipe = getattr(model, "pipe", None)
+    parts = [model.network] if pipe is None else [*pipe.components.values()]
+    # adapters are counted as they are made
+    weights = sum(bytes_of(part) for part in parts if isinstance(part, nn.Module))
     waiting = phases.waiting * (samples / drawn - 1)
     peaks = {name: peak - base + max(waiting, 0) for name, peak in phases.memory.items()}
     return Counted(
@@ -181,18 +179,11 @@ def _of_run(config: Config, phases: Phases, model: Any, *, drawn: int, base: flo
     )
 
 
-def _modules(model: Any) -> list[nn.Module]:
-    """The networks of a model; adapters are counted as they are made."""
-    pipe = getattr(model, "pipe", None)
-    found = [model.network] if pipe is None else [*pipe.components.values()]
-    return [module for module in found if isinstance(module, nn.Module)]
-
-
 @contextmanager
 def _watched(components: Components, phases: Phases) -> Iterator[None]:
     """An engine whose phases are told apart, and which repeats nothing that it has counted."""
     model, hardware = components.model, components.hardware
-    padded, step = hardware.pad_micro_batches, hardware.step
+    padded, step, replaced = hardware.pad_micro_batches, hardware.step, mock.patch.object
 
     def two(own: Any, padding: Any) -> Iterator[Any]:
         learns = torch.is_grad_enabled()
@@ -208,24 +199,25 @@ def _watched(components: Components, phases: Phases) -> Iterator[None]:
         phases.enter("updating")
         return step(*arguments)
 
+    patches: list[Any] = [replaced(hardware, "pad_micro_batches", two)]
+    patches.append(replaced(hardware, "step", stepped))
+    if isinstance(model, TextModel):
+        patches.append(replaced(model, "rollout", _first_tokens(model, phases)))
+        patches.append(replaced(GPT2Step, "fits", return_value=False))
+    else:
+        decode = model.decode
+
+        def decoded(latents: Tensor) -> Any:
+            phases.enter("decoding")
+            images = decode(latents)
+            phases.enter("sampling")
+            return images
+
+        patches.append(replaced(model, "predict", _remembered(model, phases.counting)))
+        patches.append(replaced(model, "decode", decoded))
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(hardware, "pad_micro_batches", two))
-        stack.enter_context(mock.patch.object(hardware, "step", stepped))
-        if isinstance(model, TextModel):
-            stack.enter_context(mock.patch.object(model, "rollout", _first_tokens(model, phases)))
-            stack.enter_context(mock.patch.object(GPT2Step, "fits", return_value=False))
-        else:
-            decode = model.decode
-
-            def decoded(latents: Tensor) -> Any:
-                phases.enter("decoding")
-                images = decode(latents)
-                phases.enter("sampling")
-                return images
-
-            stack.enter_context(mock.patch.object(model, "decode", decoded))
-            remembered = _remembered(model, phases.counting)
-            stack.enter_context(mock.patch.object(model, "predict", remembered))
+        for patch in patches:
+            stack.enter_context(patch)
         yield
 
 

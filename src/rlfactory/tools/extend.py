@@ -21,9 +21,6 @@ def extended(
     """A run's configuration with another number of iterations.
 
     Args:
-        run: the run folder.
-        frozen: its configuration.
-        iterations: the number wanted.
         force: whether the learning rate may change.
         forcing: what the caller writes for `force`, for the message.
         command: a command that does it, for the message.

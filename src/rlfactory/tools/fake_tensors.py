@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import is_dataclass
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -182,28 +183,22 @@ def with_fake_tensors(module: nn.Module, mode: FakeTensorMode, device: str = "cp
     return faked
 
 
-def _as_on_cuda(norm: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A norm that autocast computes in float32, as on CUDA; on a CPU autocast would not."""
-
-    def exact(*args: Any, **options: Any) -> Tensor:
-        if torch.is_autocast_enabled("cpu"):
-            args, options = tree_map_only(Tensor, Tensor.float, (args, options))
-        return norm(*args, **options)
-
-    return exact
-
-
 def _real(tensor: Tensor) -> Tensor:
     return torch.zeros(tuple(tensor.shape), dtype=tensor.dtype)
 
 
 @contextmanager
 def as_on_cuda() -> Iterator[None]:
-    """Norms in autocast compute in float32, as on CUDA."""
-    norms: dict[str, Any] = {
-        n: _as_on_cuda(getattr(F, n)) for n in ("layer_norm", "group_norm", "rms_norm")
-    }
-    with mock.patch.multiple(F, **norms):
+    """Norms in autocast compute in float32, as on CUDA; on a CPU they would not."""
+
+    def exact(norm: Callable[..., Tensor], *args: Any, **options: Any) -> Tensor:
+        if torch.is_autocast_enabled("cpu"):
+            args, options = tree_map_only(Tensor, Tensor.float, (args, options))
+        return norm(*args, **options)
+
+    norms = ("layer_norm", "group_norm", "rms_norm")
+    replaced: dict[str, Any] = {name: partial(exact, getattr(F, name)) for name in norms}
+    with mock.patch.multiple(F, **replaced):
         yield
 
 

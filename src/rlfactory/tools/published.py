@@ -69,14 +69,8 @@ def recorded(path: Path, words: Sequence[str]) -> dict[str, Any]:
 
 
 def compare_published(path: Path, config: Config) -> int:
-    """Compare a run with the published one of its configuration, and print how it differs.
-
-    Args:
-        path: the run folder, which is only read; the run need not have ended.
-        config: its configuration.
-
-    Returns:
-        The exit code: 0 if all that both have is equal, 1 if not, or if there is no such run.
+    """Compare a run, which need not have ended, with the published one of its configuration, and
+    print how it differs; returns 0 if all that both have is equal, 1 if not, or without such a run.
     """
     folder = RunFolder(path)
     pairs = [(run, _differences(run, config)) for run in published()]

@@ -1,6 +1,7 @@
 """Restores a finished run's weights from a checkpoint, for the commands that use them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -22,48 +23,34 @@ from rlfactory.train.evaluation.evaluator import Evaluator
 from rlfactory.train.evaluation.schedule import EvaluationFiles
 from rlfactory.train.process.ranks import single_process_config
 from rlfactory.train.process.worker import read_config
-from rlfactory.utils.console import print_error
 from rlfactory.utils.errors import UserError
 
 OWN_ENGINE = {"_target_": "rlfactory.engine.own.Own"}
 
 
 def located_config(path: Path, moved: Mapping[str, str] | None = None) -> Config:
-    """The configuration of a run folder, with the paths at which its model and files are now.
-
-    Args:
-        path: the run folder.
-        moved: paths by key that replace those of the configuration.
+    """The configuration of a run folder, with the paths at which its model and files are now;
+    `moved` are further ones, by key.
     """
     folder = RunFolder(path)
     return with_inputs(read_config(folder), folder, moved)
 
 
+@contextmanager
 def restored_run(
-    path: Path, config: Config, use: Callable[[Components, Evaluator], None], best: bool, *sets: str
-) -> int:
-    """Build a run's components, restore the weights of a checkpoint, and call `use` with both.
+    path: Path, config: Config, best: bool, *sets: str
+) -> Iterator[tuple[Components, Evaluator]]:
+    """`restored_components` of a run's newest checkpoint, or of the best one.
 
-    Args:
-        path: the run folder.
-        config: the run's configuration, possibly with changes; it runs in one process.
-        use: called with the components and an evaluator.
-        best: restore the best checkpoint by evaluation score instead of the newest one.
-        sets: weight sets that `use` needs. A reference that the run did not keep is equal to the
-            weights that it started from.
-
-    Returns:
-        The exit code: 1 after an error that users can act on, whose message is printed.
+    Raises:
+        UserError: also where memory runs out in the block.
     """
     try:
-        use(*restored_components(find_checkpoint(path, best), config, sets))
+        yield restored_components(find_checkpoint(path, best), config, sets)
     except Exception as error:
-        out_of_memory = is_out_of_memory(error)
-        if not out_of_memory and not isinstance(error, (UserError, OSError)):
-            raise
-        print_error(explain_out_of_memory(error, config) if out_of_memory else str(error))
-        return 1
-    return 0
+        if is_out_of_memory(error):
+            raise UserError(explain_out_of_memory(error, config)) from error
+        raise
 
 
 def restored_components(
@@ -71,10 +58,7 @@ def restored_components(
 ) -> tuple[Components, Evaluator]:
     """A run's components with the weights of a checkpoint, and an evaluator; in one process.
 
-    Args:
-        checkpoint: the checkpoint's folder.
-        config: the run's configuration.
-        sets: weight sets that are needed, beside those that the configuration trains with.
+    `sets` are weight sets that are needed, beside those that the configuration trains with.
     """
     # an engine is for rollouts: evaluations and samples are drawn by our own loop
     config = {**single_process_config(config), "engine": OWN_ENGINE}
@@ -112,32 +96,22 @@ def find_checkpoint(path: Path, best: bool) -> Path:
     return checkpoint
 
 
-def evaluate(path: Path, config: Config, best: bool) -> int:
-    """Evaluate a run's weights; write scores and samples, print the means with their intervals.
+def evaluate(path: Path, config: Config, best: bool) -> None:
+    """Evaluate a run's weights by a changed configuration; print the means with their intervals.
 
-    Args:
-        path: the run folder. Scores go to `evaluations/DATE.json`, samples to `samples/DATE.*`.
-        config: the run's configuration, with what the evaluation changes.
-        best: take the best checkpoint by evaluation score instead of the newest one.
-
-    Returns:
-        The exit code.
+    Scores go to `evaluations/DATE.json` of the run folder, samples to `samples/DATE.*`: a run's own
+    evaluations are named by their iteration.
     """
-
-    folder = RunFolder(path)
-
-    def score(components: Components, evaluator: Evaluator) -> None:
+    folder, name = RunFolder(path), datetime.now().strftime("%Y-%m-%d_%H-%M-%S-%f")
+    with restored_run(path, config, best) as (_, evaluator):
         evaluation = evaluator(config["evaluation"]["weights"])
-        # a name by date, since a run's own evaluations are named by their iteration
-        name = datetime.now().strftime("%Y-%m-%d_%H-%M-%S-%f")
-        grid = config["evaluation"]["grid"]
         evaluators, sets = {"": evaluator, **evaluator.sets}, {"": evaluation, **evaluation.sets}
-        shown = [
-            EvaluationFiles(folder.prompt_set(of), evaluators[of], grid).write_as(name, own)
-            for of, own in sets.items()
-        ]
+        shown = []
+        for of, own in sets.items():
+            files = EvaluationFiles(
+                folder.prompt_set(of), evaluators[of], config["evaluation"]["grid"]
+            )
+            shown.append(files.write(name, own))
         Terminal().sections(mean_sections({of: own.scores for of, own in sets.items()}))
         for file in filter(None, shown):
             print(f"samples: {file}")
-
-    return restored_run(path, config, score, best)

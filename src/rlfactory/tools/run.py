@@ -1,8 +1,6 @@
 """A run as a Python object: its metrics and scores, samples of its weights, export, resuming."""
 
-import base64
 import gc
-import math
 from collections.abc import Mapping, Sequence
 from inspect import signature
 from pathlib import Path
@@ -15,13 +13,12 @@ from rlfactory.config.problems import PlanError, Problem
 from rlfactory.model.pipelines.local_models import PIPELINE_INDEX, pipeline_of
 from rlfactory.prompts.ops.chat import Message, as_prompt
 from rlfactory.prompts.ops.in_memory import with_prompts
-from rlfactory.report.sample_pairs import evaluated, main_score, samples_at
 from rlfactory.run.folder import RunFolder, Status
 from rlfactory.run.lock import require_free
 from rlfactory.run.metrics import read
 from rlfactory.run.scores import Scores
 from rlfactory.tools.extend import extended, is_done, write_iterations
-from rlfactory.utils.console import notebook_shell, number, show_html, silenced_notices
+from rlfactory.utils.console import notebook_shell, show_html, silenced_notices
 from rlfactory.utils.data_files import read_json
 from rlfactory.utils.live_objects import live_objects, references_in
 
@@ -35,11 +32,8 @@ UNUSED = ("prompts", "reward")
 
 
 class Run:
-    """A run folder, and the live objects that its configuration refers to.
-
-    Args:
-        path: the run folder.
-        objects: live objects by name; those of a run that the command started are none.
+    """A run folder, and the live objects that its configuration refers to, by name; none for a run
+    that the command started.
     """
 
     def __init__(self, path: Path, objects: Mapping[str, Any] | None = None) -> None:
@@ -200,17 +194,13 @@ class Run:
                 return self
             require_same_prompts(self.folder, self._objects, force)
             if until is not None and extends:
-                self._extend(until, force)
+                require_free(self.path)
+                extended(self.path, self.config, until, force=force, forcing="force=True")
+                write_iterations(self.path, until)
                 until = None
             train_in_python(self.path, until, force, listeners)
         self.show()
         return self
-
-    def _extend(self, iterations: int, force: bool) -> None:
-        """Write another number of iterations into the configuration, unless somebody trains it."""
-        require_free(self.path)
-        extended(self.path, self.config, iterations, force=force, forcing="force=True")
-        write_iterations(self.path, iterations)
 
     def _required(self, given: Mapping[str, Any], *, of_model: bool = False) -> dict[str, Any]:
         """The live objects that the configuration refers to, `of_model` without prompts and
@@ -247,7 +237,9 @@ class Run:
         return None if is_shown else self._html()
 
     def _html(self) -> str:
-        return as_html(self.folder, self.before, self.after)
+        from rlfactory.report.page import notebook_html
+
+        return notebook_html(self.folder, self.before, self.after)
 
 
 def live_of_run(given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -332,27 +324,3 @@ def as_list(samples: "GeneratedSamples") -> list[Any]:
     if samples.images is not None:
         return batch_to_pil(samples.images)
     return list(samples.texts or ())
-
-
-SHOWN = 8
-"""How many samples of a language model the table has."""
-
-
-def as_html(folder: RunFolder, before: Mapping[str, float], after: Mapping[str, float]) -> str:
-    """The path, the mean scores before and after training, the curves, and the newest grid of
-    samples, or a table of the first texts with the score that trains.
-    """
-    from rlfactory.report.page import template
-
-    main, grids = main_score(folder), [p for p in folder.shown().values() if p.suffix == ".png"]
-    shown = [picture for picture in [folder.curves, *grids[-1:]] if picture.is_file()]
-    samples = [s for i in evaluated(folder)[-1:] for s in samples_at(folder, i, main)]
-    texts = [[prompt, s.text, number(s.score)] for prompt, s in samples if s.text is not None]
-    html = template("notebook.html").render(
-        path=folder.path,
-        scores=[[name, number(before.get(name, math.nan)), number(x)] for name, x in after.items()],
-        images=[(path.stem, base64.b64encode(path.read_bytes()).decode()) for path in shown],
-        main=main,
-        texts=texts[:SHOWN],
-    )
-    return html.strip()

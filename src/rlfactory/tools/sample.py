@@ -10,7 +10,6 @@ from typing import Any
 from torch import Tensor
 
 from rlfactory.config.problems import PlanError, Problem
-from rlfactory.model.text_base import TextModel
 from rlfactory.prompts.base import Prompt
 from rlfactory.report.image_grid import grid
 from rlfactory.report.results import beside_sources
@@ -53,16 +52,16 @@ def sample(
     out: Path | None,
     weights: str,
     best: bool,
-    options: SamplingOptions | None = None,
+    options: SamplingOptions,
     moved: Mapping[str, str] | None = None,
-) -> int:
+) -> None:
     """Write `count` samples of each prompt: PNG or GIF files and a grid, or a page of texts.
 
     `samples.json` beside them holds the prompts and all settings. Nothing is overwritten.
 
     Args:
         path: the run folder.
-        prompts: the prompts, in the order in which their samples are written.
+        prompts: in the order in which their samples are written.
         count: samples of each prompt.
         seed: keys their random numbers.
         out: the folder to write to, which is new or empty; by default the first free one of
@@ -71,15 +70,11 @@ def sample(
         best: take the best checkpoint by evaluation score instead of the newest one.
         options: settings that differ from those of the run.
         moved: paths by key, where the run's model lies elsewhere now.
-
-    Returns:
-        The exit code.
     """
-    options = options or SamplingOptions()
     config = sampling_config(located_config(path, moved), prompts, options)
-
-    def draw(components: Components, evaluator: Evaluator) -> None:
-        folder = out or free_folder(RunFolder(path).samples)
+    with restored_run(path, config, best, weights) as (components, evaluator):
+        drawn = (RunFolder(path).samples / f"drawn_{number:03d}" for number in range(1, 10**6))
+        folder = out or next(free for free in drawn if not free.exists())
         try:  # before what takes long
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -87,16 +82,14 @@ def sample(
             raise RunFolderError(message) from error
         texts = [prompt for prompt in prompts for _ in range(count)]
         samples = draw_samples(components, evaluator, texts, seed, weights)
-        model, given = components.model, texts
-        if isinstance(model, TextModel):
-            given = [*map(model.as_given, texts)]
-        _write(samples, texts, given, folder)
-        settings = {"run": str(path), "seed": seed, "weights": weights, "best": best}
-        changed = {name: value for name, value in asdict(options).items() if value is not None}
-        _write_settings(folder, texts, given, samples, settings | changed)
-        print(f"{plural(len(texts), 'sample')} in {folder}")
-
-    return restored_run(path, config, draw, best, weights)
+        if samples.images is not None:
+            rows = _write_images(samples.images, samples.frame_rate, texts, folder)
+        else:
+            rows = _write_texts(samples.texts or [], texts, components.model, folder)
+    settings = {"run": str(path), "seed": seed, "weights": weights, "best": best}
+    settings |= {name: value for name, value in asdict(options).items() if value is not None}
+    write_json(folder / "samples.json", {**settings, "samples": rows})
+    print(f"{plural(len(texts), 'sample')} in {folder}")
 
 
 def draw_samples(
@@ -107,57 +100,40 @@ def draw_samples(
         return evaluator.draw([Prompt(text, {}) for text in texts], f"sample/{seed}")
 
 
-def free_folder(samples: Path) -> Path:
-    """The first folder `drawn_NNN` that does not exist."""
-    numbered = (samples / f"drawn_{number:03d}" for number in range(1, 10**6))
-    return next(path for path in numbered if not path.exists())
-
-
-def _file(number: int, images: Tensor | None) -> str:
-    """The name of a sample's file: a GIF of a video, a PNG of an image."""
-    return f"{number:03d}.{'gif' if images is not None and images.ndim == 5 else 'png'}"
-
-
-def _save(sample: Tensor, path: Path, frame_rate: int) -> None:
-    if sample.ndim == 4:
-        save_animation(batch_to_pil(sample), path, frame_rate)
-    else:
-        to_pil(sample).save(path)
-
-
-def _write(
-    samples: GeneratedSamples, texts: Sequence[str], given: Sequence[str], folder: Path
-) -> None:
-    if samples.images is not None:
-        for number, sample in enumerate(samples.images):
-            _save(sample, folder / _file(number, samples.images), samples.frame_rate)
-        grid([*beside_sources(samples.images, texts)], texts, folder / "grid.png")
-    if samples.texts is not None:
-        drawn = zip(given, samples.texts, strict=True)
-        for prompt, group in groupby(drawn, key=itemgetter(0)):
-            print(printable(f"--- prompt, as the model is given it\n{prompt}"))
-            for _, response in group:
-                print(printable(f"--- answer\n{response}"))
-        pairs = zip(texts, samples.texts, strict=True)
-        page = "\n\n".join(f"**{plain(text)}**\n\n{plain(answer)}" for text, answer in pairs)
-        (folder / "texts.md").write_text(page + "\n", encoding="utf-8")
-
-
-def _write_settings(
-    folder: Path,
-    texts: Sequence[str],
-    given: Sequence[str],
-    samples: GeneratedSamples,
-    settings: Mapping[str, Any],
-) -> None:
-    """Write `samples.json`: the settings, and each sample's prompt with its file or its text."""
-    rows: list[dict[str, str]] = [{"prompt": text} for text in texts]
-    for number, row in enumerate(rows):
-        if samples.texts is not None:
-            row |= {"given": given[number], "text": samples.texts[number]}
+def _write_images(
+    images: Tensor, frame_rate: int, texts: Sequence[str], folder: Path
+) -> list[dict[str, str]]:
+    """Write a file for each image or video, and a grid; returns each one's prompt and file."""
+    rows = []
+    for number, (text, image) in enumerate(zip(texts, images, strict=True)):
+        if image.ndim == 4:
+            name = f"{number:03d}.gif"
+            save_animation(batch_to_pil(image), folder / name, frame_rate)
         else:
-            row["file"] = _file(number, samples.images)
-    write_json(folder / "samples.json", {**settings, "samples": rows})
+            name = f"{number:03d}.png"
+            to_pil(image).save(folder / name)
+        rows.append({"prompt": text, "file": name})
+    grid([*beside_sources(images, texts)], texts, folder / "grid.png")
+    return rows
+
+
+def _write_texts(
+    answers: Sequence[str], texts: Sequence[str], model: Any, folder: Path
+) -> list[dict[str, str]]:
+    """Print answers, and write them to a page; returns each one's prompt, as typed and as given."""
+    given = [*map(model.as_given, texts)]
+    drawn = zip(given, answers, strict=True)
+    for prompt, group in groupby(drawn, key=itemgetter(0)):
+        print(printable(f"--- prompt, as the model is given it\n{prompt}"))
+        for _, answer in group:
+            print(printable(f"--- answer\n{answer}"))
+    pairs = [*zip(texts, answers, strict=True)]
+    page = "\n\n".join(f"**{plain(text)}**\n\n{plain(answer)}" for text, answer in pairs)
+    (folder / "texts.md").write_text(page + "\n", encoding="utf-8")
+    return [
+        {"prompt": text, "given": own, "text": answer}
+        for (text, answer), own in zip(pairs, given, strict=True)
+    ]
 
 
 def sampling_config(config: Config, prompts: Sequence[str], options: SamplingOptions) -> Config:
@@ -189,7 +165,9 @@ def sampling_config(config: Config, prompts: Sequence[str], options: SamplingOpt
         "evaluation": {**config["evaluation"], **evaluation},
     }
     if options.guidance is not None:
-        sampled["model"] = _with_guidance(config["model"], options.guidance)
+        model = config["model"]  # whose network may take the guidance as an input
+        name = "guidance" if model.get("embedded_guidance") is None else "embedded_guidance"
+        sampled["model"] = {**model, name: options.guidance}
     if options.temperature is not None:
         sampled["dynamics"] = with_temperature(config["dynamics"], options.temperature)
     return sampled
@@ -200,9 +178,3 @@ def with_temperature(dynamics: Config, temperature: float) -> Config:
     if temperature == 0:
         return {**dynamics, "temperature": 1.0, "top_k": 1, "top_p": 1.0}
     return {**dynamics, "temperature": temperature}
-
-
-def _with_guidance(model: Config, guidance: float) -> Config:
-    """A model's options with another guidance, the embedded one where the network takes it."""
-    is_embedded = model.get("embedded_guidance") is not None
-    return {**model, "embedded_guidance" if is_embedded else "guidance": guidance}

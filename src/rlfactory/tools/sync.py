@@ -61,14 +61,7 @@ def replay_run(logger: Logger, folder: RunFolder, config: Mapping[str, Any]) -> 
         # samples of an evaluation are logged before the metrics of the next iteration
         for done in [done for done in samples if done <= iteration]:
             log_samples(logger, done, samples.pop(done))
-        logger.log(iteration, _values(record))
+        values = {name: math.nan if v is None else v for name, v in record.items()}
+        logger.log(iteration, {n: v for n, v in values.items() if n not in ("iteration", "time")})
     logger.finish()
     return len(records)
-
-
-def _values(record: Mapping[str, float | None]) -> dict[str, float]:
-    return {
-        name: math.nan if value is None else value
-        for name, value in record.items()
-        if name not in ("iteration", "time")
-    }

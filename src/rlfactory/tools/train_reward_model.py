@@ -4,7 +4,7 @@ It learns pairs of completions by the Bradley-Terry loss (arXiv 2009.01325, eq. 
 that the policy reads and writes: by the chat template, where there is one.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,6 @@ from rlfactory.prompts.ops.prompt_list import RowReader
 from rlfactory.run.atomic_write import write_json, write_text
 from rlfactory.run.checkpoint.find import newest
 from rlfactory.run.folder import RunFolder
-from rlfactory.utils.console import print_error
 from rlfactory.utils.errors import ModelError, TrainingError, UserError
 
 REPORT = "reward_model.json"
@@ -46,7 +45,8 @@ names in `rlfactory_score`, and the `mean` there is subtracted: on reference com
 
     rlfactory reward=reward_model reward.path=FOLDER model.value_path=FOLDER ...
 """
-COLUMNS, REFERENCE = ("chosen", "rejected"), "reference"
+REFERENCE = "reference"
+COLUMNS = ("chosen", "rejected", REFERENCE)
 MAX_GRAD_NORM = 1.0
 Ids = list[int]
 
@@ -64,13 +64,8 @@ class RewardModelOptions:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two completions of a prompt, of which one was preferred.
-
-    Attributes:
-        prompt: the text before both.
-        chosen: the better completion.
-        rejected: the worse one.
-        reference: a completion whose score counts as 0 on average, such as a human's.
+    """Two completions of a prompt, of which one was preferred; and a reference, such as a human's,
+    whose score counts as 0 on average.
     """
 
     prompt: str
@@ -93,39 +88,34 @@ class EncodedPair:
         return max(len(self.chosen), len(self.rejected), len(self.reference))
 
 
-def reward_model(base: str, pairs: str, to: Path, share: float, options: RewardModelOptions) -> int:
-    """Train a reward model and write its folder; returns the exit code.
+def reward_model(
+    base: str, pairs: str, to: Path, share: float, options: RewardModelOptions
+) -> None:
+    """Train a reward model and write its folder.
 
     Args:
         base: the language model, or reward model, to begin from: a run folder, whose newest
             checkpoint is meant, or what `model.path` takes.
         pairs: what `prompts.path` takes: a file, a folder or a hub id.
-        to: the folder to write.
         share: of the prompts whose pairs are held out.
-        options: how it is trained.
     """
-    try:
-        training, held_out = split_pairs(read_pairs(pairs), share)
-        network, tokenizer, path = _load(base, options.seed)
-        prefix = tokenizer.eos_token if begins_with_end(tokenizer) else ""
-        form = PromptFormat(tokenizer, text_role="auto", begin=prefix)
-        limit = network.config.max_position_embeddings
-        encoded = [[encode_pair(form, pair) for pair in part] for part in (training, held_out)]
-        fitting = [[pair for pair in part if pair.longest <= limit] for part in encoded]
-        dropped = sum(map(len, encoded)) - sum(map(len, fitting))
-        if not all(fitting):
-            message = f"hardly a pair of {pairs} has at most the {limit} tokens that {base} reads"
-            raise UserError(message)
-        print(f"{len(fitting[0])} pairs to train on, {len(fitting[1])} held out", flush=True)
-        if dropped:
-            print(f"{dropped} pairs have more than {limit} tokens and are left out")
-        found = _train(network, fitting[0], fitting[1], options)
-        _write(to, network, tokenizer, prefix, found | {"base": path, "dropped": dropped})
-    except (UserError, OSError) as error:
-        print_error(str(error))
-        return 1
+    training, held_out = split_pairs(read_pairs(pairs), share)
+    network, tokenizer, path = _load(base, options.seed)
+    prefix = tokenizer.eos_token if begins_with_end(tokenizer) else ""
+    form = PromptFormat(tokenizer, text_role="auto", begin=prefix)
+    limit = network.config.max_position_embeddings
+    encoded = [[encode_pair(form, pair) for pair in part] for part in (training, held_out)]
+    fitting = [[pair for pair in part if pair.longest <= limit] for part in encoded]
+    dropped = sum(map(len, encoded)) - sum(map(len, fitting))
+    if not all(fitting):
+        message = f"hardly a pair of {pairs} has at most the {limit} tokens that {base} reads"
+        raise UserError(message)
+    print(f"{len(fitting[0])} pairs to train on, {len(fitting[1])} held out", flush=True)
+    if dropped:
+        print(f"{dropped} pairs have more than {limit} tokens and are left out")
+    found = _train(network, fitting[0], fitting[1], options)
+    _write(to, network, tokenizer, prefix, found | {"base": path, "dropped": dropped})
     print(f"{to}: reward.path={to} model.value_path={to}")
-    return 0
 
 
 def _load(base: str, seed: int) -> tuple[Any, Any, str]:
@@ -180,7 +170,8 @@ def _train(
         course.append({"epoch": epoch, "loss": loss, "held_out_loss": lost, "accuracy": accuracy})
 
     measure(0)
-    train(network, pairs, options, measure)
+    for epoch, loss in enumerate(train(network, pairs, options), start=1):
+        measure(epoch, loss)
     references = scores(pairs, "reference")
     return {
         "pairs": len(pairs),
@@ -215,29 +206,24 @@ def read_pairs(path: str) -> list[Pair]:
 
 
 def _pair(row: Prompt, where: str) -> Pair:
-    texts = {}
+    texts: dict[str, str] = {}
     for column in COLUMNS:
-        value = _reply(row.metadata.get(column), f"{where}: `{column}`")
-        if not isinstance(value, str) or not value.strip():
-            actual = f"it is {value!r}" if column in row.metadata else "there is none"
+        value = row.metadata.get(column)
+        if column == REFERENCE and value is None:
+            value = texts["chosen"]
+        try:
+            text = reply_text(value)
+        except ValueError as error:
+            raise PromptError(f"{where}: `{column}`: {error}") from error
+        if not isinstance(text, str) or not text.strip():
+            actual = f"it is {text!r}" if column in row.metadata else "there is none"
             keys = ", ".join(["prompt", *row.metadata])
             raise PromptError(f"{where}: `{column}` must be a text, and {actual}; its keys: {keys}")
-        texts[column] = value
+        texts[column] = text
     if texts["chosen"].strip() == texts["rejected"].strip():
         message = f"`chosen` and `rejected` are equal, {texts['chosen'][:40]!r}"
         raise PromptError(f"{where}: {message}; nothing is preferred, remove the line")
-    reference = row.metadata.get(REFERENCE)
-    reference = texts["chosen"] if reference is None else _reply(reference, f"{where}: reference")
-    if not isinstance(reference, str) or not reference.strip():
-        raise PromptError(f"{where}: `{REFERENCE}` must be a text; it is {reference!r}")
-    return Pair(row.text, texts["chosen"], texts["rejected"], reference)
-
-
-def _reply(value: object, where: str) -> object:
-    try:
-        return reply_text(value)
-    except ValueError as error:
-        raise PromptError(f"{where}: {error}") from error
+    return Pair(row.text, **texts)
 
 
 def split_pairs(pairs: Sequence[Pair], share: float) -> tuple[list[Pair], list[Pair]]:
@@ -292,16 +278,12 @@ def _scores(network: Any, texts: Sequence[Ids]) -> Tensor:
 
 
 def train(
-    network: nn.Module,
-    pairs: Sequence[EncodedPair],
-    options: RewardModelOptions,
-    after_epoch: Callable[[int, float], None],
-) -> None:
+    network: nn.Module, pairs: Sequence[EncodedPair], options: RewardModelOptions
+) -> Iterator[float]:
     """Train all of a network, with AdamW at a rate that falls linearly to 0.
 
-    Args:
-        pairs: of which each epoch takes each once, in an order keyed by the seed.
-        after_epoch: called with the number of epochs done, and the mean loss of the last.
+    Yields:
+        The mean loss of each epoch, which takes each pair once, in an order keyed by the seed.
 
     Raises:
         TrainingError: a gradient is not finite.
@@ -311,17 +293,14 @@ def train(
     steps = options.epochs * -(-len(pairs) // options.batch)
     step = 0
     for epoch in range(options.epochs):
+        order = np.random.default_rng([options.seed, epoch]).permutation(len(pairs)).tolist()
         total = 0.0
-        for rows in _batches(len(pairs), options, epoch):
+        for first in range(0, len(order), options.batch):
+            batch = [pairs[i] for i in order[first : first + options.batch]]
             optimizer.param_groups[0]["lr"] = (1 - step / steps) * options.lr
-            total += len(rows) * _step(network, [pairs[i] for i in rows], options, optimizer)
+            total += len(batch) * _step(network, batch, options, optimizer)
             step += 1
-        after_epoch(epoch + 1, total / len(pairs))
-
-
-def _batches(count: int, options: RewardModelOptions, epoch: int) -> Iterator[list[int]]:
-    order = np.random.default_rng([options.seed, epoch]).permutation(count).tolist()
-    return (order[at : at + options.batch] for at in range(0, count, options.batch))
+        yield total / len(pairs)
 
 
 def _step(

@@ -32,8 +32,7 @@ from rlfactory.tools.bit_differences import (
     metrics_differences,
 )
 from rlfactory.train.operations import VARIABLE, first_difference
-from rlfactory.train.process.launch import run_or_launch
-from rlfactory.train.process.run_arguments import RunArguments
+from rlfactory.train.process.launch import RunArguments, run_or_launch
 from rlfactory.utils.console import print_error
 
 Config = Mapping[str, Any]
@@ -82,52 +81,46 @@ def verify(
     Returns:
         The exit code: 0 if all bits are equal, 1 if not, or if the stretch can't be made again.
     """
-    folder = RunFolder(path)
-    elsewhere, compared = list[str](), "metrics"
+    folder, moved = RunFolder(path), moved or {}
     try:
         stretch = find_stretch(folder, iteration)
-        found = [*config_differences(folder, config, stretch)]
-        if not found:
-            print(f"making {stretch.words} again", flush=True)
-            with TemporaryDirectory(prefix="rlfactory_verify_") as place:
-                copy = Path(place) / path.name
-                again = remake(folder, layout or config, stretch, moved or {}, copy)
-                found = [*stretch_differences(folder, again, stretch)]
-                elsewhere = [*environment_changes(folder, again, stretch)]
-                if stretch.has_end:
-                    compared += ", evaluations, weights"
-                    pair = [checkpoint_of(run.checkpoints, stretch.end) for run in (folder, again)]
-                    compared += ", optimizer" if equally_sharded(*pair) else ""
-                if found and layout is not None:
-                    begin = Stretch(stretch.begin, stretch.begin + 1, has_end=False)
-                    sides = [
-                        _recorded(
-                            folder, its, begin, moved or {}, Path(place) / f"{path.name}_{name}"
-                        )
-                        for name, its in (("one", config), ("other", layout))
-                    ]
-                    found.append(_operation(*sides))
+        if changed := [*config_differences(folder, config, stretch)]:
+            return _report(stretch, changed)
+        print(f"making {stretch.words} again", flush=True)
+        with TemporaryDirectory(prefix="rlfactory_verify_") as name:
+            place, compared = Path(name), "metrics"
+            again = remake(folder, layout or config, stretch, moved, place / "again" / path.name)
+            if stretch.has_end:
+                pair = [checkpoint_of(run.checkpoints, stretch.end) for run in (folder, again)]
+                optimizer = ", optimizer" if equally_sharded(*pair) else ""
+                compared = f"metrics, evaluations, weights{optimizer}"
+            found = [*stretch_differences(folder, again, stretch)]
+            if found and layout is not None:
+                begin = Stretch(stretch.begin, stretch.begin + 1, has_end=False)
+                found.append(_first_operation(folder, (config, layout), begin, moved, place))
+            return _report(stretch, found, [*environment_changes(folder, again, stretch)], compared)
     except (RunFolderError, OSError, ValueError) as error:
         print_error(str(error))
         return 1
-    return _report(stretch, found, elsewhere, compared)
 
 
-def _recorded(
-    folder: RunFolder, config: Config, stretch: Stretch, moved: Mapping[str, str], place: Path
-) -> Path:
-    """Make a stretch again, and return `place`, a folder of what the network's modules do."""
-    place.mkdir()
-    os.environ[VARIABLE] = str(place)
-    try:
-        remake(folder, config, stretch, moved, place / "run")
-    finally:
-        del os.environ[VARIABLE]
-    return place
-
-
-def _operation(one: Path, other: Path) -> str:
-    if name := first_difference(one, other):
+def _first_operation(
+    folder: RunFolder,
+    layouts: Sequence[Config],
+    stretch: Stretch,
+    moved: Mapping[str, str],
+    place: Path,
+) -> str:
+    """The operation of the network that gives other bits in the second layout, in words."""
+    sides = [place / f"layout_{number}" for number in range(len(layouts))]
+    for side, config in zip(sides, layouts, strict=True):
+        side.mkdir()
+        os.environ[VARIABLE] = str(side)
+        try:
+            remake(folder, config, stretch, moved, side / "run")
+        finally:
+            del os.environ[VARIABLE]
+    if name := first_difference(*sides):
         return f"the first operation that gives other bits for the same row: {name}"
     return (
         "no module of the network gives other bits for the same row before the first update: texts"
@@ -170,7 +163,9 @@ def environment_changes(folder: RunFolder, again: RunFolder, stretch: Stretch) -
         yield f"the run has been on {len(devices)} devices: {', '.join(devices)}"
 
 
-def _report(stretch: Stretch, found: Sequence[str], elsewhere: Sequence[str], compared: str) -> int:
+def _report(
+    stretch: Stretch, found: Sequence[str], elsewhere: Sequence[str] = (), compared: str = ""
+) -> int:
     """Print the differences, or that there are none; returns the exit code."""
     if not found:
         print(f"verified: {stretch.words} give the same bits again ({compared})")
@@ -211,14 +206,7 @@ def remake(
 ) -> RunFolder:
     """Train the iterations of a stretch again, in the folder `place`, and return it as a run's.
 
-    What training prints goes to its file `output.txt`.
-
-    Args:
-        folder: the run, of which nothing is changed.
-        config: its configuration.
-        stretch: the iterations.
-        moved: paths by key, where the run's model and files lie elsewhere now.
-        place: a folder that does not exist.
+    What training prints goes to its file `output.txt`. The run `folder` stays as it is.
 
     Raises:
         RunFolderError: training ended with an error, which it has printed.

@@ -23,7 +23,6 @@ from rlfactory.model.weight_sets import EMA, OLD, REFERENCE
 from rlfactory.optimizer.muon import hidden_matrices
 from rlfactory.prompts.base import Prompt, PromptError, Prompts
 from rlfactory.prompts.ops.prompt_list import GivenPrompts
-from rlfactory.reward.base import Reward
 from rlfactory.run.loggers import Logger, NoLogger, Several
 from rlfactory.run.loggers.fault_tolerant import FaultTolerant
 from rlfactory.train.components import Components, NoProgress, RunStop, TrainingBudget
@@ -40,13 +39,8 @@ log = logging.getLogger(__name__)
 
 
 def instantiate_group(config: Config, group: str, **available: object) -> Any:
-    """Instantiate the `_target_` of a group.
-
-    Args:
-        config: the frozen configuration.
-        group: the key of the group.
-        available: run-time objects; each constructor in the group gets those that its parameters
-            name.
+    """Instantiate the `_target_` of a group; each constructor in it gets those of the `available`
+    run-time objects that its parameters name.
     """
     return instantiate(config[group], group, **available)
 
@@ -65,7 +59,6 @@ def build(
     """Build all components, in the order in which they need each other.
 
     Args:
-        config: the frozen configuration.
         advance: called with the number of samples drawn, and with 0 before each pass of the
             network; it may raise, to stop.
         hardware: that of this process, where it was built already.
@@ -88,7 +81,8 @@ def build(
     schedule = instantiate_group(config, "schedule") if model.media != "texts" else None
     sigmas = schedule and noise_levels(schedule, model.resolution)
     times = instantiate_group(config, "times")
-    advantage = instantiate_group(_with_score_weights(config, reward), "advantage")
+    weights = {} if reward.score_weights is None else {"weights": dict(reward.score_weights)}
+    advantage = instantiate({**config["advantage"], **weights}, "advantage")
     algo = build_algorithm(
         config, dynamics=dynamics, advantage=advantage, times=times, sigmas=sigmas, reward=reward
     )
@@ -99,12 +93,11 @@ def build(
         draws = reward.gives_scores or eval_rewards or isinstance(prompts, GivenPrompts)
         trained, drawn = _rooms(algo, dynamics.length, bool(draws))
         _leave_out_long(config, model, prompts, sets, trained, drawn)
-    optimizer = build_optimizer(
-        config, model.parameter_groups(), hardware.device, hidden_matrices(model)
-    )
+    groups, matrices = model.parameter_groups(), hidden_matrices(model)
+    optimizer = build_optimizer(config, groups, hardware.device, matrices)
     record_operations(model, optimizer, hardware.rank)
     needed = {algo.behaviour, *algo.compared_weight_sets, *regularizer.references}
-    _add_weight_sets(config, model, needed)
+    averages = _add_weight_sets(config, model, needed)
     return Components(
         model=model,
         sampler=build_sampler(config, model, dynamics, algo, schedule, sigmas, advance),
@@ -115,15 +108,16 @@ def build(
         hardware=hardware,
         optimizer=optimizer,
         stop=RunStop(**config["stop"]),
-        averages=_averages(config, model),
+        averages=averages,
         eval_rewards=eval_rewards,
         prompt_sets=sets,
         scorer=build_scorer(config, [reward, *eval_rewards.values()], device, advance),
     )
 
 
-def _add_weight_sets(config: Config, model: Any, needed: set[str]) -> None:
-    """Add the weight sets that are `needed`, and those that evaluations read.
+def _add_weight_sets(config: Config, model: Any, needed: set[str]) -> dict[str, EMASchedule]:
+    """Add the weight sets that are `needed`, and those that evaluations read; returns the schedules
+    of those that follow the policy. An older run's average is kept up, even if not read.
 
     From the start, as copies of the initial weights: later these would be others.
     """
@@ -132,6 +126,8 @@ def _add_weight_sets(config: Config, model: Any, needed: set[str]) -> None:
         evaluated.add(REFERENCE)
     for name in needed | evaluated:
         model.weights.add(name)
+    names = (name for name in (EMA, OLD) if name == EMA or name in model.weights)
+    return {name: EMASchedule(**config[name]) for name in names}
 
 
 def _build_model(config: Config, prompts: Prompts, hardware: Hardware) -> Any:
@@ -183,12 +179,6 @@ def _needs_critic(config: Config) -> bool:
     algo = locate(config["algo"]["_target_"], "algo")
     options = config["algo"] if isinstance(algo, type) else vars(algo)
     return bool(algo.needs_critic(options))
-
-
-def _averages(config: Config, model: Any) -> dict[str, EMASchedule]:
-    """The schedules of averaged weights; an older run's average is kept up, even if not read."""
-    names = (name for name in (EMA, OLD) if name == EMA or name in model.weights)
-    return {name: EMASchedule(**config[name]) for name in names}
 
 
 def build_algorithm(config: Config, **available: object) -> Algorithm[Any, Any, Any]:
@@ -244,13 +234,6 @@ def build_logger(config: Config, hardware: Hardware, say: Callable[[str], None])
         nodes = {getattr(target, "__name__", type(target).__name__): node}
     makers = {name: partial(instantiate, part, "logger") for name, part in nodes.items()}
     return FaultTolerant(makers, say)
-
-
-def _with_score_weights(config: Config, reward: Reward) -> Config:
-    """The configuration whose advantage weights the scores as the reward says, if it does."""
-    if reward.score_weights is None:
-        return config
-    return {**config, "advantage": {**config["advantage"], "weights": dict(reward.score_weights)}}
 
 
 def _rooms(algo: Algorithm[Any, Any, Any], length: int, draws: bool) -> tuple[int, int]:

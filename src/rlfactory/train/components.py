@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any, Literal, Protocol, TypedDict
+from typing import Any, Literal, Protocol
 
 import torch
 
@@ -23,12 +23,10 @@ from rlfactory.train.sampling.base import Sampler
 from rlfactory.train.scoring.async_scorer import Scorer
 from rlfactory.utils.types import Positive, PositiveInt
 
-
-class StopState(TypedDict):
-    """The state of a RunStop."""
-
-    past: dict[str, list[float]]
-    count: int
+Metrics = dict[str, float]
+Decay = Literal["linear", "cosine"]
+Shares = Literal["random", "even", "groups"]
+"""How an epoch's samples are split into minibatches, see `minibatches.split_minibatches`."""
 
 
 class RunStop:
@@ -64,12 +62,8 @@ class RunStop:
     def update(self, kl: float | None, reward: float | None) -> str | None:
         """Note the means of an iteration.
 
-        Args:
-            kl: None where it was not measured, which exceeds no threshold.
-            reward: the mean reward; None without one.
-
         Returns:
-            Why the run must stop, or None.
+            Why the run must stop, or None. What was not measured, None, exceeds no threshold.
         """
         latest = {"KL": kl, "reward": reward}
         exceeded = [text for name in self.thresholds if (text := self._check(name, latest[name]))]
@@ -90,23 +84,17 @@ class RunStop:
             return None
         return f"{name} {mean:.4g} is above {threshold:g}"
 
-    def state_dict(self) -> StopState:
+    def state_dict(self) -> dict[str, Any]:
         """The windows and the count, fit for JSON."""
         past = {name: list(values) for name, values in self._past.items()}
         return {"past": past, "count": self._count}
 
-    def load_state_dict(self, state: StopState) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a `state_dict`; a threshold added since then begins with an empty window."""
         for name, past in self._past.items():
             past.clear()
             past.extend(map(float, state["past"].get(name, [])))
         self._count = int(state["count"])
-
-
-Metrics = dict[str, float]
-Decay = Literal["linear", "cosine"]
-Shares = Literal["random", "even", "groups"]
-"""How an epoch's samples are split into minibatches, see `minibatches.split_minibatches`."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +203,7 @@ class NoProgress:
     """A progress listener that shows nothing."""
 
     def phase(self, name: str, *, total: int) -> None:
-        """Ignore a phase."""
+        pass
 
     def advance(self, count: int) -> None:
-        """Ignore progress."""
+        pass

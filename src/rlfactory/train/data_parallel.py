@@ -30,10 +30,6 @@ def local_rows(groups: Tensor, hardware: Hardware) -> Tensor | None:
     Groups are never cut, and are sharded as evenly as possible. Where there are fewer groups than
     ranks, the last ranks own the first group as well, since a rank without samples could not take
     part in the collectives.
-
-    Args:
-        groups: `[B]`, the group of each sample.
-        hardware: this rank's.
     """
     if hardware.world_size == 1:
         return None
@@ -43,13 +39,9 @@ def local_rows(groups: Tensor, hardware: Hardware) -> Tensor | None:
 
 
 class Shard:
-    """The samples that this rank owns, by their row numbers in the global order.
+    """The samples that this rank owns, by their row numbers in the global order; None: all.
 
     Gathered values come in the global order, each row once, though ranks may own the same ones.
-
-    Args:
-        rows: this rank's row numbers; None in a single process: all.
-        hardware: this rank's.
     """
 
     def __init__(self, rows: Tensor | None, hardware: Hardware) -> None:
@@ -137,14 +129,12 @@ def gather_whole(rollout: Rollout, hardware: Hardware) -> Rollout:
 
 
 def attach_global(rollout: Rollout, everyone: Rollout) -> Rollout:
-    """This rank's part of the samples of all ranks, with these attached as `all_ranks`.
+    """This rank's part of the samples of all ranks, with these attached as `all_ranks`; in a
+    single process `everyone` itself.
 
     Args:
         rollout: this rank's samples with all fields, before any were dropped.
         everyone: the samples of all ranks that are learned from, with advantages.
-
-    Returns:
-        `everyone` itself in a single process.
     """
     if rollout is everyone or rollout.all_ranks is None:
         return everyone
@@ -163,15 +153,10 @@ def global_rollout(rollout: Rollout) -> Rollout:
 
 
 def local_part(rollout: Rollout, samples: Rollout) -> Rollout:
-    """This rank's part of some of the samples of all ranks, with all fields.
+    """This rank's part of some of the samples of all ranks, with all fields; in a single process
+    `samples` themselves.
 
-    Args:
-        rollout: this rank's samples with all fields.
-        samples: a selection of all ranks' samples; rewards, advantages, returns, trees and
-            weights are theirs.
-
-    Returns:
-        `samples` themselves in a single process.
+    Rewards, advantages, returns, trees and weights are those of `samples`.
     """
     if rollout.all_ranks is None:
         return samples
@@ -196,11 +181,8 @@ def local_row_numbers(rollout: Rollout, rows: Tensor) -> Tensor:
 
 
 def gather_metrics(measured: Sequence[Measured], hardware: Hardware) -> Measured:
-    """What all micro-batches of all ranks measured in an update, those of rank 0 first.
-
-    Args:
-        measured: a mapping of metrics for each micro-batch of this rank, all with the same names.
-        hardware: this rank's.
+    """What all micro-batches of all ranks measured in an update, those of rank 0 first; those of
+    this rank all have the same names.
     """
     lists = {name: [part[name] for part in measured] for name in (measured or [{}])[0]}
     values = {k: torch.cat([v.reshape(-1).float() for v in vs]) for k, vs in lists.items()}

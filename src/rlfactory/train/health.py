@@ -66,7 +66,6 @@ class HealthMonitor(Listener):
         self.observe(iteration.done, iteration.metrics)
 
     def after_evaluation(self, done: int, evaluation: Evaluation, metrics: Metrics) -> None:
-        del evaluation
         if "eval/loss/mean" in metrics:
             self.observe(done, metrics)
 
@@ -88,7 +87,6 @@ class HealthMonitor(Listener):
 
 def exploding_ratio(history: Sequence[Values], main: str) -> str | None:
     """The policy moves too far within an iteration."""
-    del main
     for name, limit in (("ratio/max_dev", LARGEST_RATIO), ("kl/approx", LARGEST_MOVE)):
         value = history[-1].get(name)
         if value is not None and value > limit:
@@ -166,7 +164,6 @@ def overfitting(history: Sequence[Values], main: str) -> str | None:
 
 def cut_completions(history: Sequence[Values], main: str) -> str | None:
     """Completions of the data are cut."""
-    del main
     cut = history[-1].get("data/cut")
     if not cut:
         return None
@@ -178,7 +175,6 @@ def cut_completions(history: Sequence[Values], main: str) -> str | None:
 
 def cut_prompts(history: Sequence[Values], main: str) -> str | None:
     """Prompts are longer than the text encoders read."""
-    del main
     share = history[-1].get("prompts/cut")
     if not share:
         return None

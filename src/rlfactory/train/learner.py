@@ -14,18 +14,13 @@ from torch import Tensor
 
 from rlfactory.algo.base import checked_loss
 from rlfactory.algo.ops import old_log_probs, old_token_log_probs
-from rlfactory.batch import Batch, TokenBatch, TrainingItems
+from rlfactory.batch import TokenBatch
 from rlfactory.hardware.gradient_tree import added_by_number
 from rlfactory.model.ema import Clock
 from rlfactory.model.weight_sets import POLICY
 from rlfactory.regularizer.base import KL
 from rlfactory.rollout import Rollout
-from rlfactory.train.components import (
-    Components,
-    Metrics,
-    ProgressListener,
-    TrainingBudget,
-)
+from rlfactory.train.components import Components, Metrics, ProgressListener, TrainingBudget
 from rlfactory.train.data_parallel import (
     gather_metrics,
     global_rollout,
@@ -41,10 +36,8 @@ from rlfactory.train.guards.update_guard import (
     first_nonfinite,
 )
 from rlfactory.train.metrics import MetricAccumulator, check_initial_ratio
-from rlfactory.train.minibatches import minibatches_of
+from rlfactory.train.minibatches import Passes, UpdateItems, minibatches_of
 from rlfactory.utils.fault_injection import fault_point
-
-UpdateItems = TrainingItems | TokenBatch
 
 
 @dataclass
@@ -52,8 +45,6 @@ class Learner:
     """Updates the policy, and the weight sets that follow it.
 
     Attributes:
-        components: the live objects.
-        budget: the numbers of the experiment.
         progress: shows each micro-batch.
         guard: rejects updates that are not finite.
         updates: the number of optimizer steps so far.
@@ -71,6 +62,10 @@ class Learner:
     has_moved: bool = False
     without_signal: int = 0
     sync: Callable[[], None] | None = None
+    passes: Passes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.passes = Passes(self.components, self.budget)
 
     def learn(self, rollout: Rollout, iteration: int) -> Metrics:
         """Make `epochs` passes over the samples, in `updates_per_iteration` optimizer steps each.
@@ -81,7 +76,7 @@ class Learner:
         Args:
             rollout: this rank's samples with advantages. If it is empty on all ranks, nothing is
                 learned.
-            iteration: the number of the iteration, from 0.
+            iteration: from 0.
 
         Returns:
             The means of the metrics over the iteration's training items.
@@ -159,8 +154,8 @@ class Learner:
             minibatches = minibatches[1:]
 
         def divided(samples: Rollout) -> tuple[Any, Iterator[tuple[Any, bool]]]:
-            items = self._items(samples, iteration)
-            return items, self.passes(items, samples, iteration)
+            items = self.passes.items(samples, iteration)
+            return items, self.passes.padded(items, samples, iteration)
 
         if algo.requires == "tokens":
             return old_token_log_probs.with_old_token_log_probs(
@@ -186,7 +181,7 @@ class Learner:
         # normalised over the minibatch of all ranks, before each takes its part
         everyone = components.algo.normalise_update(global_rollout(rollout)[minibatch])
         samples = local_part(rollout, everyone)
-        batch = self._items(samples, position.iteration)
+        batch = self.passes.items(samples, position.iteration)
         if position.update == 0:
             ranks = components.hardware.world_size if components.hardware.divides_passes else 1
             total = len(batch or ()) // ranks * budget.updates_per_iteration * budget.epochs
@@ -226,47 +221,6 @@ class Learner:
             "step", metrics.latest_of("kl/"), everyone.mean_length, len(everyone)
         )
 
-    def _items(self, samples: Rollout, iteration: int) -> UpdateItems | None:
-        """The training items of samples; None where this rank has no sample of the minibatch."""
-        if not len(samples):
-            return None
-        components, seed = self.components, self.budget.seed
-        items: UpdateItems = components.algo.training_items(
-            samples, components.model, seed=seed, iteration=iteration
-        )
-        return items
-
-    def _starts(self, items: UpdateItems) -> range:
-        """Where this rank's micro-batches begin in its items."""
-        return self.components.hardware.own_passes(items.starts(self.budget.micro_batch))
-
-    def _micro_batches(self, items: UpdateItems | None) -> Iterator[Batch | TokenBatch]:
-        """This rank's micro-batches of its items."""
-        if items is None:
-            return iter(())
-        return items.split(self.budget.micro_batch, self._starts(items))
-
-    def passes(
-        self, items: UpdateItems | None, samples: Rollout, iteration: int
-    ) -> Iterator[tuple[Any, bool]]:
-        """This rank's micro-batches; and padding, with `False`, where another rank has more."""
-
-        def padding() -> Any:
-            if items is not None and hardware.divides_passes:
-                return next(items.split(self.budget.micro_batch))
-            spare = None if samples.all_ranks is None else samples.all_ranks.padding
-            if spare is None:
-                return None
-            return next(self._micro_batches(self._items(spare, iteration)))
-
-        hardware, counter = self.components.hardware, self.components.model.evaluations
-        try:
-            for batch, counts in hardware.pad_micro_batches(self._micro_batches(items), padding):
-                counter.is_padding = not counts
-                yield batch, counts
-        finally:
-            counter.is_padding = False
-
     def _with_sample_ratios(
         self, items: UpdateItems | None, samples: Rollout, position: UpdatePosition
     ) -> UpdateItems | None:
@@ -284,7 +238,7 @@ class Learner:
         if not hardware.any_rank(divided and samples.old_log_prob is not None):
             return items
         model: Any = self.components.model  # of images: texts have one item a sample
-        passes = self.passes(items, samples, position.iteration)
+        passes = self.passes.padded(items, samples, position.iteration)
         ratios = old_log_probs.sample_log_ratios(algo, model, passes, hardware.gather_passes)
         return None if items is None else replace(items, sample_log_ratio=ratios)
 
@@ -317,9 +271,9 @@ class Learner:
         if not hardware.divides_passes:
             total_weight = hardware.all_reduce_sum(total_weight)
         parameters = [*components.model.weights.parameters.values()]
-        starts = range(1) if batch is None else self._starts(batch)
+        starts = range(1) if batch is None else self.passes.starts(batch)
         with added_by_number(hardware, parameters, starts.start // starts.step) as added:
-            for micro_batch, counts in self.passes(batch, samples, position.iteration):
+            for micro_batch, counts in self.passes.padded(batch, samples, position.iteration):
                 loss = checked_loss(components.algo, components.model, micro_batch)
                 penalty, divergences = components.regularizer.penalty(
                     components.model, micro_batch, loss.outputs
@@ -341,7 +295,7 @@ class Learner:
                 self.progress.advance(len(micro_batch))
         if (found := first_nonfinite(checked)) is None:
             return measured, None
-        micro_batches = self._micro_batches(batch)  # made once more
+        micro_batches = self.passes.own(batch)  # made once more
         return measured, report_first(found, micro_batches, samples, position)
 
     def _update(self) -> float | None:

@@ -11,7 +11,7 @@ A run has one list of listeners and calls them in its order:
 7. listeners of the user, in the order given.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -110,19 +110,13 @@ class Listener:
         """Called once at the end, also of a run that was stopped, but not after an error."""
 
 
-class FunctionListener(Listener):
-    """Calls a function after each iteration."""
-
-    def __init__(self, function: Callable[[Iteration], object]) -> None:
-        self.function = function
-
-    def after_iteration(self, iteration: Iteration) -> None:
-        self.function(iteration)
-
-
 def as_listener(given: Any) -> Listener:
-    """A listener as it is; a function as a `FunctionListener`."""
-    return given if hasattr(given, "after_iteration") else FunctionListener(given)
+    """A listener as it is; a function as one that calls it after each iteration."""
+    if hasattr(given, "after_iteration"):
+        return given  # type: ignore[no-any-return]
+    listener = Listener()
+    listener.after_iteration = given  # type: ignore[method-assign]
+    return listener
 
 
 class MetricsRecorder(Listener):
@@ -136,11 +130,9 @@ class MetricsRecorder(Listener):
         fault_point("after_iteration")
 
     def after_evaluation(self, done: int, evaluation: Evaluation, metrics: Metrics) -> None:
-        del evaluation
         self._record(done, metrics)
 
     def after_training(self, summary: Summary) -> None:
-        del summary
         self.logger.finish()
 
     def _record(self, done: int, metrics: Metrics) -> None:
@@ -161,7 +153,6 @@ class ProgressDisplay(Listener):
 
     def after_evaluation(self, done: int, evaluation: Evaluation, metrics: Metrics) -> None:
         """Keep what is shown of the latest evaluation."""
-        del done, evaluation
         self.evaluated = metrics
 
 

@@ -23,18 +23,6 @@ THUMBNAIL = 64
 _CHUNK = 16  # images of which thumbnails are made at once: 0.2 GB of 1,024 pixels a side
 
 
-def diversity(
-    images: Tensor | None,
-    texts: Sequence[str] | None,
-    groups: Tensor,
-    device: torch.device | None = None,
-) -> float:
-    """`pairwise_distance` of images; `distinct` word pairs of texts."""
-    if images is not None:
-        return pairwise_distance(images, groups, device)
-    return distinct(texts or [], 2)
-
-
 def distinct(texts: Sequence[str], n: int) -> float:
     """Distinct-n: the share of distinct n-grams of words (arXiv 1510.03055); NaN where none are."""
     grams = [
@@ -46,7 +34,8 @@ def distinct(texts: Sequence[str], n: int) -> float:
 
 
 def pairwise_distance(images: Tensor, groups: Tensor, device: torch.device | None = None) -> float:
-    """The mean root-mean-square pixel distance, in [0, 1], of all pairs within a group.
+    """The mean root-mean-square pixel distance, in [0, 1], of all pairs within a group; NaN where
+    no group has two images.
 
     Of images larger than `THUMBNAIL` it is the distance of thumbnails: in full, 24 images of 512
     pixels would take as long as a sampling step.
@@ -55,9 +44,6 @@ def pairwise_distance(images: Tensor, groups: Tensor, device: torch.device | Non
         images: `[B, 3, H, W]` uint8; a video's frames, `[B, F, 3, H, W]`, are compared one by one.
         groups: `[B]`, on the CPU.
         device: where thumbnails are made and compared; None: where the images are.
-
-    Returns:
-        The mean over the pairs of all groups; NaN where no group has two images.
     """
     small = _thumbnails(images.flatten(1, -3), device or images.device)
     pixels = small.flatten(1)[to_device(groups.argsort(stable=True), small.device)]
@@ -239,23 +225,19 @@ def reward_metrics(rollout: Rollout) -> dict[str, float]:
     """
     metrics = _text_metrics(rollout)
     for name, values in rollout.rewards.items():
-        known = torch.isfinite(values)
+        known, place = torch.isfinite(values), f"reward/{name}"
+        scores = values[known]
         metrics |= {
-            f"reward/{name}/mean": float(values[known].mean()),
-            f"reward/{name}/std": float(values[known].std(unbiased=False)),
-            f"reward/{name}/group_std": _mean_group_std(values[known], rollout.groups[known]),
-            **_quantiles(f"reward/{name}", values[known]),
-            f"reward/{name}/failed": 1 - float(known.float().mean()),
+            f"{place}/mean": float(scores.mean()),
+            f"{place}/std": float(scores.std(unbiased=False)),
+            f"{place}/group_std": _mean_group_std(scores, rollout.groups[known]),
         }
+        if len(scores):
+            ends = torch.tensor([0.1, 0.9], dtype=torch.float64)
+            low, high = scores.double().quantile(ends).tolist()
+            metrics |= {f"{place}/p10": low, f"{place}/p90": high}
+        metrics[f"{place}/failed"] = 1 - float(known.float().mean())
     return metrics
-
-
-def _quantiles(name: str, values: Tensor) -> dict[str, float]:
-    """The scores between which 80 % of the samples lie; nothing where none has a score."""
-    if not len(values):
-        return {}
-    low, high = values.double().quantile(torch.tensor([0.1, 0.9], dtype=torch.float64)).tolist()
-    return {f"{name}/p10": low, f"{name}/p90": high}
 
 
 def zero_variance_groups(rollout: Rollout, names: Sequence[str]) -> dict[str, float]:
@@ -278,10 +260,10 @@ def zero_variance_groups(rollout: Rollout, names: Sequence[str]) -> dict[str, fl
 def _text_metrics(rollout: Rollout) -> dict[str, float]:
     if rollout.texts is None:
         return {}
-    tokens, texts = require(rollout.tokens, "tokens"), require(rollout.texts, "texts")
+    tokens = require(rollout.tokens, "tokens")
     return {
-        "diversity/distinct_2": distinct(texts, 2),
-        "text/repetition": fmean(repeated_share(text, 3) for text in texts),
+        "diversity/distinct_2": distinct(rollout.texts, 2),
+        "text/repetition": fmean(repeated_share(text, 3) for text in rollout.texts),
         "text/length": rollout.mean_length,
         "text/ended": float(tokens.ended.float().mean()),
         **mismatch_metrics(tokens),

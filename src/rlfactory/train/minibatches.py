@@ -1,15 +1,21 @@
-"""Minibatches: what each update of an epoch learns from, and in which order."""
+"""Minibatches: what each update of an epoch learns from, and in which order; and the passes of the
+network into which the training items of one are divided.
+"""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from rlfactory.batch import Batch, TokenBatch, TrainingItems
 from rlfactory.model.lm.shared_prompts import prompts_together
 from rlfactory.rollout import Rollout
-from rlfactory.train.components import Shares, TrainingBudget
+from rlfactory.train.components import Components, Shares, TrainingBudget
 from rlfactory.utils import rng
+
+UpdateItems = TrainingItems | TokenBatch
 
 
 def minibatches_of(
@@ -42,9 +48,6 @@ def split_minibatches(
             group, so that ranks, which own complete groups, have equally much work in each update;
             `groups` takes whole groups, equally many (up to one), and of neighbouring groups, which
             a rank owns, equally many too.
-        groups: `[B]`, the group of each sample.
-        updates: the number of minibatches.
-        seed: the seed of the run.
         key: the rest of the random key: the iteration, and the epoch from the second on.
 
     Returns:
@@ -73,9 +76,52 @@ def longest_first(rows: Tensor, lengths: Tensor) -> Tensor:
 
     A micro-batch is as wide as its longest text, and the gradient of a minibatch does not depend
     on how it is divided. The widest one comes first: if it fits into memory, all do.
-
-    Args:
-        rows: row numbers.
-        lengths: of all rows, on the CPU.
     """
     return rows[lengths[rows].argsort(descending=True, stable=True)]
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Divides the training items of samples into this rank's micro-batches."""
+
+    components: Components
+    budget: TrainingBudget
+
+    def items(self, samples: Rollout, iteration: int) -> UpdateItems | None:
+        """The training items of samples; None where this rank has no sample of the minibatch."""
+        if not len(samples):
+            return None
+        components, seed = self.components, self.budget.seed
+        items: UpdateItems = components.algo.training_items(
+            samples, components.model, seed=seed, iteration=iteration
+        )
+        return items
+
+    def starts(self, items: UpdateItems) -> range:
+        """Where this rank's micro-batches begin in its items."""
+        return self.components.hardware.own_passes(items.starts(self.budget.micro_batch))
+
+    def own(self, items: UpdateItems | None) -> Iterator[Batch | TokenBatch]:
+        """This rank's micro-batches of its items."""
+        if items is None:
+            return iter(())
+        return items.split(self.budget.micro_batch, self.starts(items))
+
+    def padded(
+        self, items: UpdateItems | None, samples: Rollout, iteration: int
+    ) -> Iterator[tuple[Any, bool]]:
+        """This rank's micro-batches; and padding, with `False`, where another rank has more."""
+
+        def padding() -> Any:
+            if items is not None and hardware.divides_passes:
+                return next(items.split(self.budget.micro_batch))
+            spare = None if samples.all_ranks is None else samples.all_ranks.padding
+            return None if spare is None else next(self.own(self.items(spare, iteration)))
+
+        hardware, counter = self.components.hardware, self.components.model.evaluations
+        try:
+            for batch, counts in hardware.pad_micro_batches(self.own(items), padding):
+                counter.is_padding = not counts
+                yield batch, counts
+        finally:
+            counter.is_padding = False

@@ -24,10 +24,7 @@ Calls = dict[str, dict[str, list[str]]]
 def record_operations(model: Any, optimizer: torch.optim.Optimizer, rank: int) -> None:
     """Record what modules do until the first optimizer step, if the environment asks for it.
 
-    Args:
-        model: an ImageModel or TextModel; rows are the first dimension of its network's tensors.
-        optimizer: of its parameters.
-        rank: of this process, which names its file.
+    Rows are the first dimension of the tensors of the model's network; `rank` names the file.
     """
     if (folder := os.environ.get(VARIABLE)) is None:
         return
@@ -62,9 +59,7 @@ def record_operations(model: Any, optimizer: torch.optim.Optimizer, rank: int) -
 def first_difference(one: Path, other: Path) -> str | None:
     """The first module that has made other bits of a row with the same bits; None: there is none.
 
-    Args:
-        one: the folder of a recorded run.
-        other: that of the same iteration in another layout.
+    The folders are of the same iteration in two layouts.
     """
     ours, theirs = _read(one), _read(other)
     for name, calls in ours.items():

@@ -21,11 +21,8 @@ SEED_STRIDE = 2**32
 
 
 def varied_groups(rollout: Rollout, names: Sequence[str]) -> Tensor:
-    """The numbers of the groups in which some of the named scores differ, ascending.
-
-    Args:
-        rollout: Scored samples. One without a score does not count.
-        names: The scores that train.
+    """The numbers of the groups in which some of the named scores differ, ascending; a sample
+    without a score does not count.
     """
     varied = torch.zeros(len(rollout), dtype=torch.bool)
     for name in names:
@@ -48,12 +45,9 @@ def resample(
     """Add rounds of samples until `groups` groups differ within, or all `rounds` are made.
 
     Args:
-        rollout: This rank's samples of the first round, scored.
-        draw: Draws and scores the samples of a further round, from 1.
-        names: The scores that train.
-        groups: How many groups an iteration has.
-        rounds: The most further rounds.
-        hardware: This rank's.
+        rollout: this rank's samples of the first round, scored.
+        draw: draws and scores the samples of a further round, from 1.
+        names: the scores that train.
 
     Returns:
         This rank's samples of all rounds, and metrics.
@@ -69,13 +63,7 @@ def resample(
 
 
 def keep_varied(rollout: Rollout, names: Sequence[str], groups: int) -> Rollout:
-    """The first `groups` groups that differ within; all samples if none does.
-
-    Args:
-        rollout: The samples of all ranks.
-        names: The scores that train.
-        groups: The most groups to keep.
-    """
+    """The samples of the first `groups` groups that differ within; all samples if none does."""
     numbers = varied_groups(rollout, names)[:groups]
     if not len(numbers):
         return rollout

@@ -61,11 +61,8 @@ class Session:
     decides the same; only rank 0 writes and shows.
 
     Args:
-        config: the frozen configuration.
-        folder: the run folder.
         until: an iteration to pause after.
         force: resume even if another configuration made the checkpoint.
-        stop: the requests to stop, by signals.
         hardware: that of this process, where it was made already.
         listeners: called after the run's own, in this order.
     """
@@ -100,7 +97,8 @@ class Session:
             load_initial_weights(
                 Path(config["begin_from"]), self.components.model, config["reference_from"]
             )
-        self.manager.write_best()
+        if self.is_main_process:
+            self.manager.best.write()
         self._build_listeners(resume, listeners)
         self.savepoint.mark()
 

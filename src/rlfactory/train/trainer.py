@@ -39,8 +39,6 @@ class Trainer:
     """Runs the training loop over its components.
 
     Attributes:
-        components: the live objects.
-        budget: the numbers of the experiment.
         progress: shows each phase and step; it may raise, to stop the run.
         guard: rejects updates that are not finite.
         sync: called where all ranks are at the same point of the loop (after each batch of samples
@@ -104,7 +102,8 @@ class Trainer:
         self._peaks.clear()
         self._note_peak("evaluate")  # whatever took place since the last iteration
         scoring = components.scorer.begin(self._score_samples, self.budget.group_size)
-        with self._timed("iteration"), scoring as pending:
+        begun = perf_counter()
+        with scoring as pending:
             # forward passes for evaluation prompts are not part of the iteration
             components.model.evaluations.read_and_reset()
             with self._measured("sample"):
@@ -116,6 +115,7 @@ class Trainer:
                 if before_learning is not None:
                     before_learning()
                 metrics |= self.learner.learn(rollout, iteration)
+        self._seconds["iteration"] = perf_counter() - begun
         if rollout.images is not None:
             metrics |= evaluation_metrics(sampling_nfe, self._take_nfe(), count)
             metrics["nfe/total"] = self.evaluations
@@ -142,8 +142,12 @@ class Trainer:
         groups = torch.arange(len(prompts)).repeat_interleave(budget.group_size)
         rows = local_rows(groups, components.hardware)
         self.progress.phase("sample", total=len(groups if rows is None else rows))
-        batches = []
-        with components.model.weights(components.algo.behaviour), self._merged_adapters():
+        batches, model, algo = [], components.model, components.algo
+        # adapters may be merged where no step of a rollout is replayed
+        merged: AbstractContextManager[None] = nullcontext()
+        if isinstance(model, ImageModel) and not algo.replays_rollout:
+            merged = model.merged_adapters()
+        with model.weights(algo.behaviour), merged:
             for batch in components.sampler.batches(
                 prompts, groups, seed=seed, iteration=iteration, rows=rows
             ):
@@ -158,13 +162,6 @@ class Trainer:
             return rollout
         return renumbered(rollout, number, budget.prompts_per_iteration, budget.group_size)
 
-    def _merged_adapters(self) -> AbstractContextManager[None]:
-        """Adapters may be merged where no step of a rollout is replayed."""
-        model, replays = self.components.model, self.components.algo.replays_rollout
-        if replays or not isinstance(model, ImageModel):
-            return nullcontext()
-        return model.merged_adapters()
-
     def score(
         self,
         rollout: Rollout,
@@ -176,9 +173,8 @@ class Trainer:
         Statistics and advantages are of the samples of all ranks, and every rank computes the same.
 
         Args:
-            rollout: this rank's samples.
             wait_for_scores: returns scores that were begun while sampling; None: score now.
-            iteration: the number of the iteration, for further rounds of sampling.
+            iteration: for further rounds of sampling.
 
         Returns:
             This rank's samples, with the light fields of all ranks' attached; and metrics.
@@ -258,14 +254,9 @@ class Trainer:
 
     def _take_nfe(self) -> NFECounter:
         """Network evaluations of all ranks since the last call; adds them to the total."""
-        counted, hardware = (
-            self.components.model.evaluations.read_and_reset(),
-            self.components.hardware,
-        )
-        counted = NFECounter(
-            int(hardware.all_reduce_sum(counted.forward)),
-            int(hardware.all_reduce_sum(counted.trained)),
-        )
+        own, add = self.components.model.evaluations, self.components.hardware.all_reduce_sum
+        counted = own.read_and_reset()
+        counted = NFECounter(int(add(counted.forward)), int(add(counted.trained)))
         self.evaluations += counted.forward + counted.trained
         return counted
 
@@ -279,16 +270,11 @@ class Trainer:
         return self.components.stop.update(metrics.get(KL), reward)
 
     @contextmanager
-    def _timed(self, phase: str) -> Iterator[None]:
+    def _measured(self, phase: str) -> Iterator[None]:
+        """Note the time and the peak memory of a phase of the iteration."""
         begun = perf_counter()
         yield
         self._seconds[phase] = perf_counter() - begun
-
-    @contextmanager
-    def _measured(self, phase: str) -> Iterator[None]:
-        """Also the peak memory of a phase of the iteration."""
-        with self._timed(phase):
-            yield
         self._note_peak(phase)
 
     def _note_peak(self, phase: str) -> None:

@@ -23,12 +23,13 @@ from rlfactory.model.lora import Lora, merge_adapters
 from rlfactory.model.merged_start import merge_start
 from rlfactory.model.pipelines.local_models import zoo_path
 from rlfactory.run.checkpoint.load import load_initial_weights
-from rlfactory.run.folder import RunFolder
+from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.tools.export import command as export_module
 from rlfactory.tools.export.base_model import BaseModel, base_model
 from rlfactory.tools.export.card import CONFIG_FILE
-from rlfactory.tools.export.command import write_lora_file
+from rlfactory.tools.export.command import ExportOptions, write_lora_file
 from rlfactory.train.build import build, instantiate_group
+from rlfactory.utils.errors import UserError
 
 IN_PACKAGE = "zoo_path('tiny_sd3')"
 SHIPPED = "from rlfactory.model.pipelines.shipped import zoo_path"
@@ -103,15 +104,13 @@ def test_the_weight_set_that_is_named_leaves(run: Path, tmp_path: Path, weights:
     assert (other in (tmp_path / "left" / "README.md").read_text()) is (weights == "policy")
 
 
-def test_the_best_checkpoint_leaves_where_it_is_asked_for(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_best_checkpoint_leaves_where_it_is_asked_for(run: Path, tmp_path: Path) -> None:
     copied = tmp_path / "run"
     shutil.copytree(run, copied)
     checkpoints = RunFolder(copied).checkpoints
     (checkpoints / "best.json").unlink(missing_ok=True)
-    assert export(copied, tmp_path / "none", "--best") == 1
-    assert "no best checkpoint" in capsys.readouterr().err
+    with pytest.raises(RunFolderError, match="no best checkpoint"):
+        export(copied, tmp_path / "none", "--best")
     shutil.copytree(checkpoints / "step_000001", checkpoints / "step_000000")
     (checkpoints / "best.json").write_text(json.dumps({"step": 0}))
     assert export(copied, tmp_path / "left", "--best") == 0
@@ -194,26 +193,21 @@ def test_an_empty_folder_is_taken(run: Path, tmp_path: Path) -> None:
 
 
 def test_a_failure_leaves_nothing_behind(
-    run: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(export_module, "write_card", full)
-    assert export(run, tmp_path / "left") == 1
-    assert "No space left" in capsys.readouterr().err
+    with pytest.raises(OSError, match="No space left"):
+        export(run, tmp_path / "left")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_place_that_can_not_be_written_is_said(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_place_that_can_not_be_written_is_said(run: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert export_module.export(run, tmp_path / "file" / "left", False, "ema", False) == 1
-    assert "cannot be written" in capsys.readouterr().err
+    with pytest.raises(RunFolderError, match="cannot be written"):
+        export_module.export(run, tmp_path / "file" / "left", ExportOptions("ema"), False)
 
 
 @pytest.mark.parametrize("style", ["comfyui", "--merge"])
@@ -245,12 +239,12 @@ def test_the_cards_code_runs_in_its_folder(
 
 @pytest.mark.slow
 def test_formats_of_image_adapters_are_refused_elsewhere(
-    run: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, texts: Path, tmp_path: Path
 ) -> None:
-    assert export(texts, tmp_path / "left", "--format", "comfyui") == 1
-    assert "LoRA adapters of image models" in capsys.readouterr().err
-    assert export(run, tmp_path / "left", "--merge", "--format", "comfyui") == 1
-    assert "exports merged LoRA adapters of images; leave it out" in capsys.readouterr().err
+    with pytest.raises(UserError, match="LoRA adapters of image models"):
+        export(texts, tmp_path / "left", "--format", "comfyui")
+    with pytest.raises(UserError, match="exports merged LoRA adapters of images; leave it out"):
+        export(run, tmp_path / "left", "--merge", "--format", "comfyui")
     assert not (tmp_path / "left").exists()
 
 

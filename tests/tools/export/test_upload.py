@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from huggingface_hub import constants
 
 from rlfactory.cli import app
 from rlfactory.run.loggers.base import save_link
+from rlfactory.tools.export.upload import UploadError
 
 from hub_stand_in import TOKEN, Hub, stand_in  # isort: skip
 
@@ -148,12 +150,11 @@ def test_what_can_not_be_is_refused(
     message: str,
     run: Path,
     here: Hub,
-    capsys: pytest.CaptureFixture[str],
     refused: Callable[..., str],
 ) -> None:
     if words[:1] == ["--push"]:
-        assert app.dispatch(["export", str(run), *words]) == 1
-        assert message in capsys.readouterr().err
+        with pytest.raises(UploadError, match=re.escape(message)):
+            app.dispatch(["export", str(run), *words])
     else:
         assert message in refused("export", str(run), *words)
     assert json.dumps(here.files) == "{}"

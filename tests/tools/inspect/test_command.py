@@ -14,6 +14,7 @@ from rlfactory.config.overrides import plan_from_words
 from rlfactory.run.folder import RunFolder
 from rlfactory.tools.inspect.analysis import Survey
 from rlfactory.tools.inspect.command import page, samples
+from rlfactory.tools.inspect.hooked_model import InspectionError
 
 from .conftest import SAMPLES, WIDTH, Words
 
@@ -110,14 +111,10 @@ def test_without_a_difference_in_reward_there_is_no_direction(
     assert "no direction" in (run / "inspect" / "inspect.html").read_text()
 
 
-def test_what_can_not_be_inspected_is_said_in_a_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_can_not_be_inspected_is_said(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(plan_from_words("model=tiny_sd3").frozen())
-    assert app.dispatch(["inspect", str(tmp_path)]) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: ")
-    assert "only language models" in line
+    with pytest.raises(InspectionError, match="only language models"):
+        app.dispatch(["inspect", str(tmp_path)])
 
 
 def test_refusals(refused, tmp_path: Path) -> None:

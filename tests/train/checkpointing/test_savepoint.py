@@ -274,5 +274,4 @@ def test_other_ranks_take_part_and_write_nothing(
 ) -> None:
     made = manager_with(is_main=False)
     save(made, 3)
-    made.write_best()
     assert (made.saved, names(made)) == (3, set())

@@ -302,7 +302,7 @@ def test_an_interruption_says_what_is_saved(
     stop = Stop()
     stop.requested = signal.SIGINT
     config = {"checkpoint": {"requeue": False}}
-    assert worker.report_end(tmp_path, "interrupted", stop, config) == 130
+    assert worker.report_end(RunFolder(tmp_path), "interrupted", stop, config) == 130
     assert said in " ".join(capsys.readouterr().err.split())
 
 

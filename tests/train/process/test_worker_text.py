@@ -12,7 +12,7 @@ from rlfactory.cli import app
 from rlfactory.config.problems import PlanError
 from rlfactory.run.checkpoint.find import best_step, newest
 from rlfactory.run.environment import read_environments
-from rlfactory.run.folder import RunFolder
+from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.scores import Scores
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -148,14 +148,12 @@ def test_the_best_checkpoint_is_kept_and_can_be_used(learned: Path) -> None:
     new.unlink()
 
 
-def test_a_run_without_a_best_checkpoint_says_so(
-    tmp_path: Path, tiny: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_without_a_best_checkpoint_says_so(tmp_path: Path, tiny: list[str]) -> None:
     words = ["iterations=1", "prompts_per_iteration=8", "checkpoint.best=false"]
     assert train(tmp_path / "run", tiny, *words, "evaluation.prompts=6") == 0
     words = ["sample", str(tmp_path / "run"), "--prompt", "a", "--best"]
-    assert app.dispatch(words) == 1
-    assert "no best checkpoint" in capsys.readouterr().err
+    with pytest.raises(RunFolderError, match="no best checkpoint"):
+        app.dispatch(words)
 
 
 @pytest.mark.slow

@@ -24,6 +24,10 @@ FOLDER = (
     " in the code."
 )
 SHIPPED = "The base model, `{}`, ships with the Python package `rlfactory`."
+_END = r"""\s'",\[\]{}()"""
+_INNER_PATH = re.compile(rf"(?<![\w.:~/-])(?:~|\.{{1,2}})?/(?:[^{_END}]*/)?([^{_END}]+)")
+_LOCATIONS = ("_name_or_path", "name_or_path")
+"""Keys in the JSON files of diffusers and transformers that say where something was loaded from."""
 
 
 @dataclass(frozen=True)
@@ -108,12 +112,6 @@ def _origin(model: Any) -> str:
     return str(getattr(network.config, "_name_or_path", None) or "a model in memory")
 
 
-_END = r"""\s'",\[\]{}()"""
-_INNER_PATH = re.compile(rf"(?<![\w.:~/-])(?:~|\.{{1,2}})?/(?:[^{_END}]*/)?([^{_END}]+)")
-_LOCATIONS = ("_name_or_path", "name_or_path")
-"""Keys in the JSON files of diffusers and transformers that say where something was loaded from."""
-
-
 def without_folders(value: Any) -> Any:
     """A configuration with the names alone of files and folders that lie outside its own folder."""
     if isinstance(value, dict):
@@ -129,13 +127,11 @@ def command_without_folders(command: str) -> str:
         words = shlex.split(command)
     except ValueError:  # a quotation without an end
         return _text_without_folders(command)
-    return shlex.join(_word_without_folders(word) for word in words)
-
-
-def _word_without_folders(word: str) -> str:
-    key, sign, value = word.rpartition("=")
-    plain = value.strip("'\"")
-    return f"{key}{sign}{value.replace(plain, _text_without_folders(plain))}"
+    shown = []
+    for key, sign, value in (word.rpartition("=") for word in words):
+        plain = value.strip("'\"")
+        shown.append(f"{key}{sign}{value.replace(plain, _text_without_folders(plain))}")
+    return shlex.join(shown)
 
 
 def _text_without_folders(text: str) -> str:

@@ -32,10 +32,7 @@ class ExportInfo:
     """What is exported.
 
     Attributes:
-        run: the run folder.
-        config: its frozen configuration.
         step: the checkpoint's number of iterations.
-        weights: the weight set.
         form: `LORA`, `MERGED` or `FULL`.
         base: the model that the run started from.
         media: `images` or `texts`.

@@ -4,7 +4,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,7 +34,6 @@ from rlfactory.tools.export.snippet import (
 from rlfactory.tools.export.upload import Upload
 from rlfactory.tools.restore import add_weight_sets, find_checkpoint, located_config
 from rlfactory.train.build import Config, instantiate_group, merge_adapters_below
-from rlfactory.utils.console import print_error
 from rlfactory.utils.errors import UserError
 
 HERE = "."
@@ -42,52 +41,6 @@ HERE_NOTE = (
     "`.` is this folder: run the code in it, or write the folder's path, or its name on the hub, in"
     " the place of `.`."
 )
-
-
-def export(
-    path: Path,
-    to: Path | None,
-    merge: bool,
-    weights: str,
-    best: bool,
-    moved: Mapping[str, str] | None = None,
-    *,
-    in_one_file: bool = False,
-    upload: Upload | None = None,
-) -> int:
-    """Write a run's weights for other libraries, and print the code that loads them.
-
-    Args:
-        path: the run folder.
-        to: the folder to write to, which must not exist or be empty; None, with `upload`, for a
-            temporary one.
-        merge: merge LoRA adapters into the weights, instead of exporting the adapters alone.
-        weights: the weight set: `policy`, `ema`, ...
-        best: take the best checkpoint by evaluation score instead of the newest one.
-        moved: paths by key, where the run's model lies elsewhere now.
-        in_one_file: adapters in one file, for ComfyUI and others.
-        upload: where to upload the folder to.
-
-    Returns:
-        The exit code.
-    """
-    try:
-        with ExitStack() as stack:
-            run, checkpoint = RunFolder(path), find_checkpoint(path, best)
-            if upload is not None:
-                upload.prepare()
-            written = to or Path(stack.enter_context(TemporaryDirectory())) / "export"
-            options = ExportOptions(weights, merge, in_one_file, upload.repo if upload else None)
-            code = export_run(run, located_config(path, moved), checkpoint, written, options)
-            if to is not None:
-                print(f"exported to {to}; its card is {to / 'README.md'}.")
-            if upload is not None:
-                print(f"uploaded to {upload.upload(written)}")
-    except (UserError, OSError) as error:
-        print_error(str(error))
-        return 1
-    print(f"to load it:\n\n{code}")
-    return 0
 
 
 @dataclass(frozen=True)
@@ -107,6 +60,37 @@ class ExportOptions:
     repo: str | None = None
 
 
+def export(
+    path: Path,
+    to: Path | None,
+    options: ExportOptions,
+    best: bool,
+    moved: Mapping[str, str] | None = None,
+    upload: Upload | None = None,
+) -> None:
+    """Write a run's weights for other libraries, and print the code that loads them.
+
+    Args:
+        path: the run folder.
+        to: the folder to write to, which must not exist or be empty; None, with `upload`, for a
+            temporary one.
+        best: take the best checkpoint by evaluation score instead of the newest one.
+        moved: paths by key, where the run's model lies elsewhere now.
+    """
+    checkpoint = find_checkpoint(path, best)
+    if upload is not None:
+        upload.prepare()
+    with TemporaryDirectory() as temporary:
+        written = to or Path(temporary) / "export"
+        config = located_config(path, moved)
+        code = export_run(RunFolder(path), config, checkpoint, written, options)
+        if to is not None:
+            print(f"exported to {to}; its card is {to / 'README.md'}.")
+        if upload is not None:
+            print(f"uploaded to {upload.upload(written)}")
+    print(f"to load it:\n\n{code}")
+
+
 def export_run(
     run: RunFolder, config: Config, checkpoint: Path, to: Path, options: ExportOptions
 ) -> str:
@@ -117,8 +101,8 @@ def export_run(
     Raises:
         UserError: the folder can't be written, or the run has no adapters for one file.
     """
-    adapters = config["model"]["finetune"] == "lora"
-    form = (MERGED if options.merge else LORA) if adapters else FULL
+    has_adapters = config["model"]["finetune"] == "lora"
+    form = (MERGED if options.merge else LORA) if has_adapters else FULL
     model = instantiate_group(
         config,
         "model",
@@ -134,6 +118,7 @@ def export_run(
         )
     add_weight_sets(model, config, [options.weights])
     load_checkpoint(checkpoint, model)
+    name = (options.repo or to.absolute().name).split("/")[-1]
     info = ExportInfo(
         run,
         config,
@@ -142,9 +127,7 @@ def export_run(
         form=form,
         base=base_model(config, model.media),
         media=model.media,
-        file=f"{(options.repo or to.absolute().name).split('/')[-1]}.safetensors"
-        if options.in_one_file
-        else None,
+        file=f"{name}.safetensors" if options.in_one_file else None,
     )
     with _new_folder(to) as partial:
         snippet = _fill(partial, info, model, options, str(to.absolute()))
@@ -182,26 +165,30 @@ def _write_weights(folder: Path, info: ExportInfo, model: Any) -> None:
             GenerationConfig(**_generation(info, model)).save_pretrained(folder)
     elif info.file is None:
         model.export(folder)
-        for config in folder.rglob("adapter_config.json"):  # one of each network
-            _name_base(config, info)
+        for path in folder.rglob("adapter_config.json"):  # one of each network
+            content = json.loads(path.read_text(encoding="utf-8"))
+            content["base_model_name_or_path"] = info.base.hub_id
+            if info.media == "texts":
+                content["task_type"] = "CAUSAL_LM"
+            path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     else:
-        write_lora_file(
-            folder / info.file,
-            model.lora.state_dict(),
-            pipeline=model.pipeline,
-            rank=model.lora.metadata()["r"],
-            alpha=model.lora.metadata()["lora_alpha"],
-        )
+        own, path = model.lora.metadata(), folder / info.file
+        options = {"pipeline": model.pipeline, "rank": own["r"], "alpha": own["lora_alpha"]}
+        write_lora_file(path, model.lora.state_dict(), **options)
 
 
 def _snippet(info: ExportInfo, model: Any, source: Source) -> Snippet:
     config, prompt = info.config, _example_prompt(info)
     if info.media == "texts":
-        begins, messages = model.begin_with_end, model.prompts.messages_of_transcript(prompt)
-        options: dict[str, Any] = {"begins_with_end": begins, "messages": messages}
-        options["auto_class"] = model.auto_class
-        drawn = _generation(info, model)
-        return text_snippet(config, source, prompt=prompt, generation=drawn, **options)
+        return text_snippet(
+            config,
+            source,
+            prompt=prompt,
+            begins_with_end=model.begin_with_end,
+            generation=_generation(info, model),
+            messages=model.prompts.messages_of_transcript(prompt),
+            auto_class=model.auto_class,
+        )
     evaluation = config["evaluation"]
     if evaluation["size"]:
         model.resolution = model.resolution_of(evaluation["size"])
@@ -222,15 +209,6 @@ def _generation(info: ExportInfo, model: Any) -> dict[str, Any]:
     # ids that no token has: the run never draws them
     unused = {"suppress_tokens": [*model.unused_ids]} if model.unused_ids else {}
     return {"do_sample": True, "max_new_tokens": dynamics["length"], **drawn, **of_ends, **unused}
-
-
-def _name_base(path: Path, info: ExportInfo) -> None:
-    """Name the base model in PEFT's configuration of the adapters, by its id on the hub."""
-    content = json.loads(path.read_text(encoding="utf-8"))
-    content["base_model_name_or_path"] = info.base.hub_id
-    if info.media == "texts":
-        content["task_type"] = "CAUSAL_LM"
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def _example_prompt(info: ExportInfo) -> str:
@@ -259,10 +237,9 @@ def _new_folder(to: Path) -> Iterator[Path]:
         raise
 
 
-State = Mapping[str, Tensor]
-
-
-def write_lora_file(path: Path, state: State, *, pipeline: str, rank: int, alpha: float) -> None:
+def write_lora_file(
+    path: Path, state: Mapping[str, Tensor], *, pipeline: str, rank: int, alpha: float
+) -> None:
     """Write adapters to one file, with the key names that ComfyUI reads of each family.
 
     Of UNets these are the names of kohya's sd-scripts, with an alpha for each layer. Of
@@ -270,27 +247,18 @@ def write_lora_file(path: Path, state: State, *, pipeline: str, rank: int, alpha
     matrices, since such files name no alpha. diffusers and other programs read both.
 
     Args:
-        path: the file.
         state: A `[rank, in, ...]` and B `[out, rank, ...]` of each layer, by PEFT's names.
         pipeline: the class of the diffusers pipeline.
         rank: of all adapters.
         alpha: of all adapters; they are scaled by alpha / rank.
     """
     if pipeline in ("StableDiffusionPipeline", "StableDiffusionXLPipeline"):
-        content = _unet(state, alpha)
+        content = convert_state_dict_to_kohya({f"unet.{key}": v for key, v in state.items()})
+        # the converter writes the rank
+        content |= {key: torch.tensor(float(alpha)) for key in content if key.endswith(".alpha")}
     else:
-        content = {f"transformer.{name}": value for name, value in _scaled(state, alpha / rank)}
+        scales = {key: alpha / rank if ".lora_B." in key else 1 for key in state}
+        content = {f"transformer.{key}": v * scales[key] for key, v in state.items()}
     header = {"format": "pt", "ss_network_module": "networks.lora"}
     header |= {"ss_network_dim": str(rank), "ss_network_alpha": str(float(alpha))}
     save_file({key: value.contiguous() for key, value in content.items()}, path, header)
-
-
-def _unet(state: State, alpha: float) -> dict[str, Tensor]:
-    content = convert_state_dict_to_kohya({f"unet.{key}": value for key, value in state.items()})
-    # the converter writes the rank
-    alphas = {key: torch.tensor(float(alpha)) for key in content if key.endswith(".alpha")}
-    return {**content, **alphas}
-
-
-def _scaled(state: State, scale: float) -> list[tuple[str, Tensor]]:
-    return [(k, v * scale if ".lora_B." in k else v) for k, v in state.items()]

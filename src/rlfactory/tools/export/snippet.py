@@ -34,13 +34,10 @@ OTHER_LEVELS = (
     "The run's evaluation uses other noise levels than the pipeline's default: `sigmas` sets them."
     " Without it the pipeline uses its own, and its images differ."
 )
-
 ONLY_OWN_LEVELS = (
     "The run's evaluation uses other noise levels than the pipeline, which can't be given any: its"
     " samples differ."
 )
-
-
 PICTURE = (
     "picture = Image.new('RGB', ({0}, {1}), 'white')"
     "  # or yours: Image.open(PATH).convert('RGB').resize(({0}, {1}), Image.LANCZOS)"
@@ -77,26 +74,17 @@ class Source:
 def image_snippet(
     model: Any, config: Config, sigmas: Tensor, source: Source, *, prompt: str
 ) -> Snippet:
-    """Code that samples as the run's evaluation does, at its size and noise levels.
-
-    Args:
-        model: the image model, with its pipeline.
-        config: the run's configuration.
-        sigmas: `[n + 1]`, the noise levels of n steps.
-        source: what to load.
-        prompt: the prompt in the code.
-    """
+    """Code that samples as the run's evaluation does, at its size and noise levels `[n + 1]`."""
     kind, dtype = model.pipeline, config.get("precision", {}).get("rollout", "float32")
     whole = source.base or repr(source.path)
     imports, own = [kind], model.pipeline_arguments()
     loads = [f"pipe = {kind}.from_pretrained({whole}, dtype=torch.{dtype})"]
-    sample = (
-        "frames = pipe({}).frames[0]" if model.media == "videos" else "image = pipe({}).images[0]"
-    )
+    sample = "image = pipe({}).images[0]"
+    if model.media == "videos":
+        sample = "frames = pipe({}).frames[0]"
     if is_modular(model.pipe):
-        imports, loads = _loading_of_blocks(
-            model.pipe, whole, dtype, own.pop("guidance_scale", None)
-        )
+        guidance = own.pop("guidance_scale", None)
+        imports, loads = _loading_of_blocks(model.pipe, whole, dtype, guidance)
         sample = 'image = pipe({}, output="images")[0]'
     if source.base:
         named = f", weight_name={source.file!r}" if source.file else ""
@@ -114,7 +102,9 @@ def image_snippet(
     steps = len(sigmas) - 1
     multistep = is_multistep(model.pipe.scheduler)
     if multistep:
-        loads.append(_first_order(name, steps))
+        # it takes the steps of the run
+        first_order = f"solver_order=1, disable_corrector=[*range({steps})]"
+        loads.append(f"pipe.scheduler = {name}.from_config(pipe.scheduler.config, {first_order})")
         imports = sorted([kind, name])
     height, width = height_and_width(config["evaluation"]["size"] or config["model"]["size"])
     arguments = {"num_inference_steps": steps, "height": height, "width": width}
@@ -167,8 +157,6 @@ def text_snippet(
     auto_class: str = "AutoModelForCausalLM",
 ) -> Snippet:
     """Code that samples a text as the run does; with `messages`, an answer to them.
-
-    `auto_class` of transformers loads the model.
 
     `generation` are options that take the place of all of the model's own: none of them is left in
     force, whichever there are.
@@ -257,12 +245,6 @@ def is_multistep(scheduler: Any) -> bool:
     return type(scheduler).__name__ == UNIPC and bool(scheduler.config.use_flow_sigmas)
 
 
-def _first_order(name: str, steps: int) -> str:
-    """The line that has a multistep scheduler take the steps of the run."""
-    options = f"solver_order=1, disable_corrector=[*range({steps})]"
-    return f"pipe.scheduler = {name}.from_config(pipe.scheduler.config, {options})"
-
-
 def _levels(model: Any, sigmas: Tensor, changed: Config) -> list[str]:
     """The `sigmas` argument of a flow pipeline; [] if the pipeline's default gives the same.
 
@@ -282,16 +264,11 @@ def _levels(model: Any, sigmas: Tensor, changed: Config) -> list[str]:
     if torch.allclose(sigmas.cpu(), default, rtol=0, atol=1e-5):
         return []
     even = torch.linspace(1, 1 / steps, steps)
-    given = _unshifted(sigmas[:-1].cpu(), shift)
+    wanted = sigmas[:-1].cpu().double()
+    given = (wanted / (shift - (shift - 1) * wanted)).float()  # before the shift
     if torch.allclose(given, even, rtol=0, atol=1e-5):
         return [f"sigmas=[1 - i / {steps} for i in range({steps})]"]
     return [f"sigmas=[{', '.join(f'{level:.7g}' for level in given.tolist())}]"]
-
-
-def _unshifted(sigmas: Tensor, shift: float) -> Tensor:
-    """The levels that a scheduler with that shift turns into `sigmas`."""
-    sigmas = sigmas.double()
-    return (sigmas / (shift - (shift - 1) * sigmas)).float()
 
 
 def _keywords(values: Mapping[str, object]) -> str:

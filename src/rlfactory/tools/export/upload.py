@@ -45,7 +45,12 @@ class Upload:
             UploadError: the name is wrong, there is no network or no token, the token may not
                 write there, or the repository is public and should be private.
         """
-        self._require_name()
+        try:
+            validate_repo_id(self.repo)
+        except ValueError as error:
+            raise UploadError(f"--push: {error}") from error
+        if self.repo.count("/") != 1:
+            raise UploadError(f"--push: is {self.repo}; allowed is USER/NAME")
         if is_offline():
             raise UploadError(f"--push: HF_HUB_OFFLINE is set; {self._later()}")
         if get_token() is None:
@@ -55,9 +60,8 @@ class Upload:
             api = HfApi()
             api.create_repo(self.repo, private=self.private or None, exist_ok=True)
             if self.private and not api.model_info(self.repo).private:
-                raise UploadError(
-                    f"--private: {self.repo} exists and is public; --push another name"
-                )
+                message = f"{self.repo} exists and is public; --push another name"
+                raise UploadError(f"--private: {message}")
 
     def upload(self, folder: Path) -> str:
         """Upload the content of a folder as one commit; returns the repository's address.
@@ -74,14 +78,6 @@ class Upload:
         finally:
             enable_progress_bars()
         return str(done.repo_url)
-
-    def _require_name(self) -> None:
-        try:
-            validate_repo_id(self.repo)
-        except ValueError as error:
-            raise UploadError(f"--push: {error}") from error
-        if self.repo.count("/") != 1:
-            raise UploadError(f"--push: is {self.repo}; allowed is USER/NAME")
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -1,7 +1,8 @@
 """Compares a run's two networks, base and tuned, on texts that the base sampled."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -12,7 +13,6 @@ from rlfactory.model.weight_sets import REFERENCE
 from rlfactory.prompts.base import Prompt
 from rlfactory.report.statistics import Change, paired_change
 from rlfactory.reward.base import Reward, RewardError, Samples, score_checked
-from rlfactory.rollout import Rollout
 from rlfactory.tools.inspect.attribution import (
     attribute,
     lens,
@@ -20,22 +20,24 @@ from rlfactory.tools.inspect.attribution import (
     most_changed,
     token_directions,
 )
-from rlfactory.tools.inspect.hooked_model import Texts, boot, streams, texts_of
+from rlfactory.tools.inspect.hooked_model import Stream, Texts, boot, streams, texts_of
 from rlfactory.train.sampling.base import Sampler
 from rlfactory.utils.pytree import concat, index_rows, require
+
+SAMPLES = 8  # of each prompt; the first is analysed token by token, all of them give the direction
+_TOKENS = 8
 
 
 def contrast(states: Tensor, scores: Tensor, groups: Tensor) -> Tensor | None:
     """A direction `[d]` along which good samples lie 1 above bad ones, on average.
+
+    None if no two samples of a prompt differ in score.
 
     Args:
         states: `[B, d]`.
         scores: `[B]`; good and bad samples score above and below the mean of their prompt, so that
             differences between prompts don't count.
         groups: `[B]`, the number of each sample's prompt.
-
-    Returns:
-        The direction, or None if no two samples of a prompt differ in score.
     """
     if not all(rows.any() for rows in _split(scores, groups)):
         return None
@@ -88,10 +90,6 @@ def _held_out(states: Tensor, scores: Tensor, groups: Tensor, test: Tensor) -> f
     return float(((pairs > 0).double() + 0.5 * (pairs == 0).double()).mean())
 
 
-SAMPLES = 8  # of each prompt; the first is analysed token by token, all of them give the direction
-_TOKENS = 8
-
-
 @dataclass(frozen=True)
 class TokenView:
     """What one network predicts of K tokens at P positions.
@@ -141,8 +139,6 @@ class Survey:
         scores: their scores by the run's reward.
         ids: `[2 K]`, the K tokens whose mean probability rose most, then the K that fell most.
         probability: `[2, V]`, mean probabilities in the base and in the tuned network.
-        base: the base's predictions.
-        tuned: the tuned network's.
         direction: None where no two samples of a prompt differ in reward.
     """
 
@@ -189,13 +185,19 @@ def survey(
     seed: int,
 ) -> Survey:
     """Compare the weight set `weights` with the reference; `seed` keys the sampled texts."""
+    if not reward.gives_scores:
+        raise RewardError(
+            "inspect compares texts by a reward's score, and this run has none (reward=none);"
+            " begin one with a reward, as reward=length"
+        )
     with model.weights(REFERENCE):
         groups = torch.arange(len(prompts)).repeat_interleave(SAMPLES)
         rollout = sampler.rollout(prompts, groups, seed=seed, iteration=0)
         base = boot(model.network, model.tokenizer)
     with model.weights(weights):
         tuned = boot(model.network, model.tokenizer)
-    scores = _scores(reward, rollout)
+    samples = Samples(rollout.prompts, rollout.metadata, rollout.groups, texts=rollout.texts)
+    scores = score_checked(reward, samples)[reward.main]
     all_texts = texts_of(require(rollout.tokens, "tokens"))
     texts = index_rows(all_texts, torch.arange(0, len(groups), SAMPLES))
     before, after = (mean_probabilities(bridge, texts) for bridge in (base, tuned))
@@ -210,16 +212,6 @@ def survey(
         tuned=_token_view(tuned, texts, ids),
         direction=_direction_view(base, tuned, all_texts, scores, groups, count),
     )
-
-
-def _scores(reward: Reward, rollout: Rollout) -> Tensor:
-    samples = Samples(rollout.prompts, rollout.metadata, rollout.groups, texts=rollout.texts)
-    if not reward.gives_scores:
-        raise RewardError(
-            "inspect compares texts by a reward's score, and this run has none (reward=none);"
-            " begin one with a reward, as reward=length"
-        )
-    return score_checked(reward, samples)[reward.main]
 
 
 @torch.no_grad()
@@ -249,11 +241,17 @@ def _direction_view(
     count: int,
 ) -> DirectionView | None:
     scored = (~scores.isnan()).nonzero()[:, 0]
-    states, scored_groups, scores = _states(base, texts)[scored], groups[scored], scores[scored]
+    states = _response_means(base, texts, lambda stream: stream.final)[scored]
+    scored_groups, scores = groups[scored], scores[scored]
     direction = contrast(states, scores, scored_groups)
     if direction is None:
         return None
-    before, after = (_along(bridge, texts, direction) for bridge in (base, tuned))
+    u = direction.to(base.W_U.device)[None]
+
+    def along(bridge: TransformerBridge, stream: Stream) -> Tensor:
+        return attribute(bridge, stream, u, u.new_zeros(1))[..., 0]
+
+    before, after = (_response_means(net, texts, partial(along, net)) for net in (base, tuned))
     by_prompt = [group_means(parts.sum(1), groups).numpy() for parts in (before, after)]
     order = _token_cosines(base, direction).argsort(descending=True)
     return DirectionView(
@@ -266,21 +264,14 @@ def _direction_view(
     )
 
 
-def _states(bridge: TransformerBridge, texts: Texts) -> Tensor:
-    """The mean final residual state `[B, d]` of each response."""
-    means = [
-        group_means(stream.final, part.foretold.nonzero()[:, 0].to(stream.final.device)).cpu()
-        for part, stream in streams(bridge, texts)
-    ]
-    return torch.cat(means)
-
-
-def _along(bridge: TransformerBridge, texts: Texts, direction: Tensor) -> Tensor:
-    """Contributions `[B, N]` to the direction, averaged over each response."""
-    u, means = direction.to(bridge.W_U.device)[None], []
+def _response_means(
+    bridge: TransformerBridge, texts: Texts, measure: Callable[[Stream], Tensor]
+) -> Tensor:
+    """The mean `[B, ...]` over each response of what is measured at its positions, `[P, ...]`."""
+    means = []
     for part, stream in streams(bridge, texts):
-        found = attribute(bridge, stream, u, u.new_zeros(1))[..., 0]
-        means.append(group_means(found, part.foretold.nonzero()[:, 0].to(u.device)).cpu())
+        found = measure(stream)
+        means.append(group_means(found, part.foretold.nonzero()[:, 0].to(found.device)).cpu())
     return torch.cat(means)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 from rlfactory.config.schema.targets import locate
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.model.weight_sets import REFERENCE
-from rlfactory.prompts.base import Prompt
 from rlfactory.report.page import template
 from rlfactory.run.atomic_write import write_json, write_text
 from rlfactory.run.folder import RunFolder
@@ -18,9 +17,7 @@ from rlfactory.tools.inspect.attribution import block_names, by_block, likelier,
 from rlfactory.tools.inspect.figures import factor
 from rlfactory.tools.inspect.hooked_model import END, InspectionError, token_name
 from rlfactory.tools.restore import located_config, restored_run
-from rlfactory.train.components import Components
-from rlfactory.train.evaluation.evaluator import Evaluator
-from rlfactory.utils.console import number, print_error
+from rlfactory.utils.console import number
 
 FIGURES = ("lens", "attribution", "direction")
 _SAMPLES = 3  # how many of the best and of the worst are shown
@@ -100,15 +97,10 @@ def _sample(survey: Survey, tokenizer: Any, i: int) -> dict[str, Any]:
     }
 
 
-def write_report(found: dict[str, Any], title: str, folder: Path, subtitle: str = "") -> None:
-    """Write `inspect.json` and `inspect.html`; `subtitle` says what good is."""
-    write_json(folder / "inspect.json", found)
-    drawn = [name for name in FIGURES if (folder / f"{name}.png").is_file()]
-    write_text(folder / "inspect.html", page(found, title, subtitle, drawn))
-
-
 def page(found: dict[str, Any], title: str, subtitle: str, figures: Sequence[str]) -> str:
-    """The HTML page of an inspection: samples as coloured text, tables, and the figures."""
+    """The HTML page of an inspection: samples as coloured text, tables, and the figures; `subtitle`
+    says what good is.
+    """
     reach = max((abs(t["change"]) for s in found["samples"] for t in s["tokens"]), default=1.0)
     return template("inspect.html").render(
         found,
@@ -137,53 +129,39 @@ def largest(parts: dict[str, float], count: int) -> str:
 
 def inspect(
     path: Path, weights: str, prompts: int, best: bool, moved: Mapping[str, str] | None = None
-) -> int:
+) -> None:
     """Compare a run's weights with those that it started from; writes to its folder `inspect`.
 
-    Args:
-        path: the run folder.
-        weights: the weight set that is compared with the reference.
-        prompts: how many evaluation prompts the texts are written to.
-        best: take the best checkpoint by evaluation score instead of the newest one.
-        moved: paths by key, where the run's model or files lie elsewhere now.
-
-    Returns:
-        The exit code.
+    The texts are written to the first `prompts` of the evaluation, by the weights that it started
+    from. For the other arguments see `tools.sample.sample`.
     """
-
-    def use(components: Components, evaluator: Evaluator) -> None:
-        held_out = components.prompts.held_out(prompts)
-        _inspect(RunFolder(path), components, held_out, weights, evaluator.seed)
-
     config = located_config(path, moved)
     if locate(config["model"]["_target_"], "model").media != "texts":
-        print_error(f"{path} trained an image generator; only language models can be inspected")
-        return 1
+        message = f"{path} trained an image generator; only language models can be inspected"
+        raise InspectionError(message)
     # float32 throughout: rounded to half precision, a network's parts don't sum to its logits
-    exact = {"_target_": config["precision"]["_target_"]}
-    return restored_run(path, {**config, "precision": exact}, use, best, REFERENCE)
-
-
-def _inspect(
-    folder: RunFolder, components: Components, prompts: Sequence[Prompt], weights: str, seed: int
-) -> None:
-    model = components.model
-    if not isinstance(model, CausalLM) or model.reads_pictures:
-        raise InspectionError(f"{type(model).__name__} can't be inspected, only model=gpt2 can")
-    result = survey(
-        model, components.sampler.of_policy, components.reward, prompts, weights=weights, seed=seed
-    )
-    out = folder.inspection
+    config = {**config, "precision": {"_target_": config["precision"]["_target_"]}}
+    with restored_run(path, config, best, REFERENCE) as (components, evaluator):
+        model, reward = components.model, components.reward
+        if not isinstance(model, CausalLM) or model.reads_pictures:
+            raise InspectionError(f"{type(model).__name__} can't be inspected, only model=gpt2 can")
+        held_out, seed = components.prompts.held_out(prompts), evaluator.seed
+        sampler: Any = components.sampler  # of texts
+        own = sampler.of_policy
+        result = survey(model, own, reward, held_out, weights=weights, seed=seed)
+    out, name = RunFolder(path).inspection, path.absolute().name
     out.mkdir(exist_ok=True)
     for old in out.glob("*.png"):
         old.unlink()  # a figure of an earlier inspection that this one does not draw
-    name, main = folder.path.absolute().name, components.reward.main
-    subtitle = f"{name}; good is a high {main}, the score that the run's reward gives"
+    subtitle = f"{name}; good is a high {reward.main}, the score that the run's reward gives"
     figures.draw_lens(result, model.tokenizer, out / "lens.png", subtitle)
     figures.draw_attribution(result, model.tokenizer, out / "attribution.png", subtitle)
     if result.direction is None:
         print(NO_DIRECTION)
     else:
         figures.draw_direction(result, out / "direction.png", subtitle)
-    write_report(contents(result, model.tokenizer), name, out, subtitle)
+    found = contents(result, model.tokenizer)
+    write_json(out / "inspect.json", found)
+    drawn = [each for each in FIGURES if (out / f"{each}.png").is_file()]
+    write_text(out / "inspect.html", page(found, name, subtitle, drawn))
     print(f"figures and texts: {out / 'inspect.html'}; numbers: {out / 'inspect.json'}")

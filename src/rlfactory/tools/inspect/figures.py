@@ -28,6 +28,8 @@ _BAR = 0.25  # inches
 _LETTERS = 12  # to an inch of a subtitle
 
 Write = Callable[[float], str]
+_BASE, _TUNED = "#8a8d93", "#d9822b"
+_WRITTEN = 9  # columns of the lens that leave room for numbers
 
 
 def heat(
@@ -80,10 +82,6 @@ def plain(value: float) -> str:
     return "0" if float(text) == 0 else text
 
 
-_BASE, _TUNED = "#8a8d93", "#d9822b"
-_WRITTEN = 9  # columns of the lens that leave room for numbers
-
-
 def draw_lens(survey: Survey, tokenizer: Any, path: Path, subtitle: str = "") -> None:
     """Logit lens: the factor by which each token's probability rose, after each layer."""
     ends = survey.base.ends
@@ -105,8 +103,10 @@ def draw_lens(survey: Survey, tokenizer: Any, path: Path, subtitle: str = "") ->
             ax.axhline(len(names) / 2 - 0.5, color="#55575e", linewidth=1)
             ax.set_title(title)
             ax.set_xlabel("after layer")
-        for height, group in ((0.75, "rose"), (0.25, "fell")):
-            _beside(axes[1], height, group)
+        for height, group in ((0.75, "rose"), (0.25, "fell")):  # beside its rows
+            where: Any = {"xycoords": "axes fraction", "textcoords": "offset points"}
+            where |= {"xytext": (5, 0), "rotation": 270, "va": "center", "fontweight": "bold"}
+            axes[1].annotate(group, (1, height), **where)
         colour_scale(figure, image, axes, "tuned / base probability", factor)
         _title(figure, "Logit lens: the tokens that tuning promoted and demoted most", subtitle)
 
@@ -190,17 +190,3 @@ def _short(part: str) -> str:
     for long, short in shorter.items():
         part = part.replace(long, short)
     return part
-
-
-def _beside(ax: "Axes", height: float, text: str) -> None:
-    """A label beside a group of rows."""
-    ax.annotate(
-        text,
-        (1, height),
-        xycoords="axes fraction",
-        xytext=(5, 0),
-        textcoords="offset points",
-        rotation=270,
-        va="center",
-        fontweight="bold",
-    )

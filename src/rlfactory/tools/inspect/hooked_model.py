@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 from transformer_lens.model_bridge import TransformerBridge
 from transformers import PreTrainedModel
 
@@ -25,6 +25,10 @@ from rlfactory.utils.pytree import index_rows, row_chunks
 _SPACE, _LAST_DRAWN = "␣", 0x24F  # the figures' font has Latin letters
 END = "(end)"
 _ESCAPES = {"\n": "\\n", "\t": "\\t", " ": _SPACE}
+_BATCH = 16
+_START = "blocks.0.hook_resid_pre"
+_SCALE, _FINAL = "ln_final.hook_scale", "ln_final.hook_out"
+_PARTS = ("attn.hook_z", "hook_mlp_out", "hook_resid_post")
 
 
 @dataclass(frozen=True)
@@ -51,24 +55,20 @@ class Texts:
 
 def texts_of(tokens: Tokens) -> Texts:
     """Prompts and responses joined, without the padding between them, on the CPU."""
-    prompts = tokens.prompt_mask.sum(1).tolist()
     rows = [
         torch.cat([prompt[real], response[kept]]).cpu()
         for prompt, real, response, kept in zip(
             tokens.prompt, tokens.prompt_mask, tokens.response, tokens.mask, strict=True
         )
     ]
-    width = max(map(len, rows))
-    at = torch.arange(width)
-    read = torch.stack([(at >= p) & (at < len(row)) for p, row in zip(prompts, rows, strict=True)])
-    foretold = torch.stack(
-        [(at >= p - 1) & (at < len(row) - 1) for p, row in zip(prompts, rows, strict=True)]
-    )
+    ids = pad_sequence(rows, batch_first=True)
+    at, prompts = torch.arange(ids.shape[1]), tokens.prompt_mask.sum(1).cpu()[:, None]
+    lengths = torch.tensor([[len(row)] for row in rows])
     return Texts(
-        ids=torch.stack([pad(row, (0, width - len(row))) for row in rows]),
-        read=read,
-        foretold=foretold,
-        ends=torch.stack([at == p - 1 for p in prompts]),
+        ids,
+        read=(at >= prompts) & (at < lengths),
+        foretold=(at >= prompts - 1) & (at < lengths - 1),
+        ends=at == prompts - 1,
     )
 
 
@@ -90,12 +90,6 @@ def _drawn(character: str) -> str:
         return _ESCAPES[character]
     plain = character.isprintable() and ord(character) <= _LAST_DRAWN
     return character if plain else f"\\u{ord(character):04x}"
-
-
-_BATCH = 16
-_START = "blocks.0.hook_resid_pre"
-_SCALE, _FINAL = "ln_final.hook_scale", "ln_final.hook_out"
-_PARTS = ("attn.hook_z", "hook_mlp_out", "hook_resid_post")
 
 
 class InspectionError(UserError, ValueError):

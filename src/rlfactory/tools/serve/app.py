@@ -28,8 +28,14 @@ from rlfactory.reward.client.protocol import (
     read_request,
     to_json,
 )
-from rlfactory.tools.serve.settings import ServeSettings
+from rlfactory.tools.serve.command import ServeSettings
 from rlfactory.utils.workers import WorkerThread
+
+log = logging.getLogger(__name__)
+READERS = 2
+"""Threads that decode requests, while another one scores."""
+LONGEST_KEY = 200
+"""Characters of an idempotency key."""
 
 
 class AnswerCache:
@@ -71,14 +77,6 @@ class AnswerCache:
             del self._answers[oldest]
 
 
-log = logging.getLogger(__name__)
-
-READERS = 2
-"""Threads that decode requests, while another one scores."""
-LONGEST_KEY = 200
-"""Characters of an idempotency key."""
-
-
 class Service:
     """The request handlers of a reward: decode, score one after the other, cache answers."""
 
@@ -93,7 +91,6 @@ class Service:
 
     async def health(self, request: Request) -> Response:
         """Describe the reward; further score names are known once samples were scored."""
-        del request
         return _json(
             {
                 "protocol": PROTOCOL,
@@ -118,7 +115,7 @@ class Service:
 
     async def _body(self, request: Request) -> bytes:
         """The body; HTTPException if it is too slow, or as soon as it is known to be too long."""
-        max_bytes = self.settings.max_body
+        max_bytes = int(self.settings.max_body_mb * 2**20)
         too_long = HTTPException(413, f"a request has at most {self.settings.max_body_mb:g} MiB")
         stated = request.headers.get("Content-Length", "0")
         if not stated.isdecimal() or int(stated) > max_bytes:
@@ -159,15 +156,12 @@ class Service:
             raise HTTPException(400, str(error)) from error
         try:
             request = read_request(message, self.reward.media, self.keys)
-            if len(request.prompts) > self.settings.max_samples:
-                raise HTTPException(
-                    413, f"a request has at most {self.settings.max_samples} samples"
-                )
-            if request.pixels > self.settings.max_pixels:
-                most = self.settings.max_megapixels
-                raise HTTPException(
-                    413, f"the images of a request have at most {most:g} megapixels"
-                )
+            samples, most = self.settings.max_samples, self.settings.max_megapixels
+            if len(request.prompts) > samples:
+                raise HTTPException(413, f"a request has at most {samples} samples")
+            if request.pixels > 1e6 * most:
+                limit = f"the images of a request have at most {most:g} megapixels"
+                raise HTTPException(413, limit)
             return request.samples()
         except ProtocolError as error:
             raise HTTPException(422, str(error)) from error
@@ -175,7 +169,6 @@ class Service:
     @asynccontextmanager
     async def running(self, app: Starlette) -> AsyncIterator[None]:
         """The lifespan of the application, which ends once all requests are answered."""
-        del app
         yield
         self.readers.shutdown(wait=False, cancel_futures=True)
         self.scorer.end()
@@ -215,7 +208,6 @@ class TokenAuth:
 
 
 async def _refused(request: Request, error: HTTPException) -> Response:
-    del request
     is_unrouted = error.status_code in (404, 405)
     message = f"{error.detail}; there are GET /health and POST /score"
     content = {"error": message if is_unrouted else error.detail}
@@ -224,7 +216,6 @@ async def _refused(request: Request, error: HTTPException) -> Response:
 
 async def _left(request: Request, error: ClientDisconnect) -> Response:
     """An answer is required, though no client reads it."""
-    del request, error
     return _json({"error": "the client has left"}, 400)
 
 

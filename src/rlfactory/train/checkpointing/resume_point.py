@@ -99,7 +99,11 @@ def find_resume_point(
     checkpoint = folder.checkpoints / name
     state = load_state(checkpoint)
     with explained_state(checkpoint):
-        _require_state(state, checkpoint)
+        if problem := mismatch(state, _Counts):
+            raise ValueError(problem)
+        step = checkpoint_of(checkpoint.parent, state["iterations"])
+        if step != checkpoint:
+            raise ValueError(f"it is that of {step.name}")
         state["config"] = upgrade(state["config"])
     changes = differences(state["config"], config)
     if config["learning_rate"]["final_scale"] == 1:
@@ -136,20 +140,9 @@ class _Counts(TypedDict):
     skipped: NotRequired[NonNegativeInt]
 
 
-def _require_state(state: Mapping[str, Any], checkpoint: Path) -> None:
-    """ValueError unless a state has what a run goes on from, and is that of its checkpoint."""
-    if problem := mismatch(state, _Counts):
-        raise ValueError(problem)
-    step = checkpoint_of(checkpoint.parent, state["iterations"])
-    if step != checkpoint:
-        raise ValueError(f"it is that of {step.name}")
-
-
 def rewind_run_folder(folder: RunFolder, hardware: Hardware, resume: ResumePoint | None) -> int:
-    """Remove what was logged and drawn after the checkpoint, or all of it where there is none.
-
-    Returns:
-        The number of lines of metrics that are left.
+    """Remove what was logged and drawn after the checkpoint, or all of it where there is none;
+    returns the number of lines of metrics that are left.
     """
     state = {} if resume is None else resume.state
     lines = 0

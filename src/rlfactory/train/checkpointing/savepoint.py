@@ -30,6 +30,8 @@ from rlfactory.train.evaluation.evaluator import Evaluation
 from rlfactory.train.listeners import Iteration, Listener, is_due
 from rlfactory.train.trainer import Trainer
 
+log = logging.getLogger(__name__)
+
 
 class BackgroundWriter:
     """Runs jobs in the order in which they are given: in a thread with `background`, else at once.
@@ -93,12 +95,8 @@ class CheckpointManager:
         exported: str,
         is_main: bool = True,
     ) -> None:
-        """
-        Args:
-            options: those of `checkpoint`.
-            model: its weight sets are saved, with the optimizer's state.
-            exported: the weight set of which checkpoints hold an export.
-            is_main: whether this is rank 0.
+        """`options` are those of `checkpoint`; of the weight set `exported` checkpoints hold an
+        export.
         """
         self.folder, self.best, self.is_main = folder, best, is_main
         self.model, self.optimizer, self.exported = model, optimizer, exported
@@ -112,11 +110,7 @@ class CheckpointManager:
         """Write a checkpoint of this iteration, unless it has one, and the name of the best one.
 
         Weights and the optimizer's state are copied before this returns, so training may continue.
-
-        Args:
-            done: the number of iterations finished.
-            state: the non-tensor training state.
-            about: entries of the manifest.
+        `about` are entries of the manifest.
 
         Raises:
             DiskError: now, or from the next call of `writer` if it happens in the background.
@@ -143,11 +137,6 @@ class CheckpointManager:
         with explain_disk_errors(self.folder.path, what, needed):
             enough_space(self.folder.path, needed)
         return needed
-
-    def write_best(self) -> None:
-        """Name the best checkpoint in best.json."""
-        if self.is_main:
-            self.best.write()
 
     def _begin(
         self, folder: Path, state: Mapping[str, Any], about: Mapping[str, Any]
@@ -185,9 +174,6 @@ class CheckpointManager:
             self.retention.clear(self.folder.checkpoints, scheduled, best)
 
 
-log = logging.getLogger(__name__)
-
-
 class Savepoint:
     """The last state from which the run can be resumed exactly.
 
@@ -196,8 +182,6 @@ class Savepoint:
     the newest checkpoint has them already.
 
     Args:
-        trainer: the loop whose state this is.
-        manager: writes the checkpoints.
         read_state: returns the current non-tensor training state.
         snapshot: the copy to roll back to; None for none (`checkpoint.snapshot=false`).
     """
@@ -303,7 +287,6 @@ class CheckpointSchedule(Listener):
 
     def after_evaluation(self, done: int, evaluation: Evaluation, metrics: Metrics) -> None:
         """Save a checkpoint of the weights with the best score so far."""
-        del metrics
         best = self.manager.best
         if self.keeps_best and done and best.beaten_by(evaluation.scores):
             best.take(done, evaluation.scores)

@@ -35,14 +35,15 @@ def build_prompt_sets(config: Config) -> dict[str, list[Prompt]]:
     return {name: source.held_out(counts[name]) for name, source in built.items()}
 
 
-def set_judges(
-    config: Config, name: str, reward: Reward, others: Mapping[str, Reward]
-) -> list[Reward | None]:
-    """What scores a prompt set: the training reward or None, then the other rewards."""
-    named = config["eval_sets"]["rewards"].get(name)
-    if named is None:
-        return [reward, *(others[other] for other in config["eval_rewards"]["of"])]
-    return [None, *(others[other] for other in named)]
+def judges_of(
+    config: Config, name: str, reward: Reward | None, others: Mapping[str, Reward]
+) -> tuple[Reward | None, dict[str, Reward]]:
+    """What scores a prompt set, or the run's own prompts, `""`: the training reward, unless the set
+    names its rewards, and other rewards by name.
+    """
+    named = (config.get("eval_sets") or {}).get("rewards", {}).get(name)  # older runs have no sets
+    of = config["eval_rewards"]["of"] if named is None else named
+    return reward if named is None else None, {other: others[other] for other in of}
 
 
 def check_prompts(
@@ -62,11 +63,10 @@ def check_prompts(
     check_pictures(config["model"], [*prompts.texts(), *(p.text for p in held_out)])
     check_pictures(config["model"], [p.text for listed in sets.values() for p in listed])
     reward.check_prompts([*prompts.known(), *held_out])
-    for name in config["eval_rewards"]["of"]:
-        others[name].check_prompts(held_out)
-    for name, listed in sets.items():
-        for judge in filter(None, set_judges(config, name, reward, others)):
-            judge.check_prompts(listed)
+    for name, listed in {"": held_out, **sets}.items():
+        judge, more = judges_of(config, name, reward if name else None, others)
+        for each in filter(None, [judge, *more.values()]):
+            each.check_prompts(listed)
 
 
 def check_pictures(model: Config, texts: Sequence[str]) -> None:
@@ -101,52 +101,41 @@ def build_evaluator(
         message = "evaluation.prompts=%d is more than there are: an evaluation takes %d"
         log.warning(message, wanted, len(prompts))
     reward = components.reward if components.reward.gives_scores else None
-    given = None
-    if components.algo.data_scores:
-        given = GivenEvaluation(components, config["seed"], config["micro_batch"])
-    own = Evaluator(
-        model=components.model,
-        sampler=components.sampler,
-        reward=reward,
-        given=_given(given, components, prompts, reward is not None),
-        others=_named(components, config["eval_rewards"]["of"]),
-        scorer=components.scorer,
-        max_failed=config["max_failed"],
-        prompts=prompts * noises,
-        noises=noises,
-        separate=bool(components.prompts.separate),
-        seed=config["seed"] if evaluation.get("seed") is None else evaluation["seed"],
-        progress=progress,
-        hardware=components.hardware,
-    )
     trained = {*components.prompts.texts()} if components.prompt_sets else set()
-    sets = {}
-    for name, listed in components.prompt_sets.items():
-        named = config["eval_sets"]["rewards"].get(name)
-        sets[name] = replace(
-            own,
+    evaluators = {}
+    for name, listed in {"": prompts, **components.prompt_sets}.items():
+        judge, others = judges_of(config, name, reward, components.eval_rewards)
+        separate = not trained & {prompt.text for prompt in listed}
+        evaluators[name] = Evaluator(
+            model=components.model,
+            sampler=components.sampler,
+            reward=judge,
+            # without a score of samples, having nothing to evaluate is an error of its own
+            given=_given(config, components, listed, warns=bool(name) or reward is not None),
+            others=others,
+            scorer=components.scorer,
+            max_failed=config["max_failed"],
             prompts=listed * noises,
-            separate=not trained & {prompt.text for prompt in listed},
-            reward=reward if named is None else None,
-            given=_given(given, components, listed, True),
-            others=own.others if named is None else _named(components, named),
+            noises=noises,
+            separate=separate if name else bool(components.prompts.separate),
+            seed=config["seed"] if evaluation.get("seed") is None else evaluation["seed"],
+            progress=progress,
+            hardware=components.hardware,
         )
-    return replace(own, sets=sets)
+    return replace(evaluators.pop(""), sets=evaluators)
 
 
 def _given(
-    given: GivenEvaluation | None, components: Components, prompts: Sequence[Prompt], draws: bool
+    config: Config, components: Components, prompts: Sequence[Prompt], *, warns: bool
 ) -> GivenEvaluation | None:
     """What computes the loss of these rows; None where one of them has nothing to learn."""
+    if not components.algo.data_scores:
+        return None
     try:
-        for prompt in prompts if given is not None else ():
+        for prompt in prompts:
             components.algo.completion(prompt, 0)
     except PromptError as error:
-        if draws:  # else there is nothing to evaluate, which is an error of its own
+        if warns:
             log.warning("no held-out loss: %s", error)
         return None
-    return given
-
-
-def _named(components: Components, names: Sequence[str]) -> dict[str, Reward]:
-    return {name: components.eval_rewards[name] for name in names}
+    return GivenEvaluation(components, config["seed"], config["micro_batch"])

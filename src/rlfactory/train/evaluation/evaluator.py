@@ -21,15 +21,22 @@ from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.scores import Scores
 from rlfactory.train.components import Components, ProgressListener
 from rlfactory.train.data_parallel import Shard, local_rows
-from rlfactory.train.metrics import diversity, mean_per_token, require_scored, text_measures
+from rlfactory.train.metrics import (
+    distinct,
+    mean_per_token,
+    pairwise_distance,
+    require_scored,
+    text_measures,
+)
 from rlfactory.train.sampling.base import Sampler
 from rlfactory.train.scoring.async_scorer import Scorer
-from rlfactory.utils.pytree import index_rows
+from rlfactory.utils.pytree import index_rows, row_numbers
 from rlfactory.utils.sizes import DIVERSITY_PROMPTS, DIVERSITY_SAMPLES
 
 EVALUATION_SUFFIX = "_evaluation"
 """The suffix of an evaluation reward's score where the training reward has one of the same name."""
 SINGLE_PROCESS: Hardware = Local(device="cpu")
+TOKENS = "tokens"
 
 
 @dataclass(frozen=True)
@@ -142,20 +149,18 @@ class Evaluator:
                     pending.add(self._reward_input(local, shard.rows))
                 local_repeated = self.draw(repeated, "diversity", repeated_shard.rows)
             # gathered as all ranks report the same scores, and rank 0 draws all samples
-            scores = self._agreed(shard.all_gather_scores(pending.scores()))
+            scores = shard.all_gather_scores(pending.scores())
+        if self.hardware.divides_passes:  # rank 0 alone has scored
+            known = self.hardware.broadcast({name: s.tolist() for name, s in scores.items()})
+            scores = {name: torch.tensor(values) for name, values in known.items()}
         for name in self._rewards_in(scores):
             require_scored(scores, [name], self.max_failed)
         samples = shard.all_gather(local)
         several = repeated_shard.all_gather(local_repeated)
-        spread = diversity(several.images, several.texts, repeated_groups, self.hardware.device)
-        return samples, scores, spread
-
-    def _agreed(self, scores: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The scores of rank 0, where it alone has scored."""
-        if not self.hardware.divides_passes:
-            return scores
-        known = self.hardware.broadcast({name: s.tolist() for name, s in scores.items()})
-        return {name: torch.tensor(values) for name, values in known.items()}
+        if several.images is None:
+            return samples, scores, distinct(several.texts or [], 2)
+        device = self.hardware.device
+        return samples, scores, pairwise_distance(several.images, repeated_groups, device)
 
     def preview(self, weights: str, count: int) -> GeneratedSamples:
         """The first `count` samples of an evaluation, without scores."""
@@ -186,7 +191,7 @@ class Evaluator:
 
     def _reward_input(self, drawn: GeneratedSamples, rows: Tensor | None) -> Samples:
         """The samples as rewards see them."""
-        numbers = torch.arange(len(self.prompts)) if rows is None else rows
+        numbers = row_numbers(len(self.prompts), rows)
         prompts = index_rows(self.prompts, numbers)
         return Samples(
             prompts=[prompt.text for prompt in prompts],
@@ -225,6 +230,10 @@ class Evaluator:
     ) -> Scores:
         prompts = [str(prompt.text) for prompt in self.prompts]
         tags = [str(prompt.metadata["tag"]) for prompt in self.prompts if "tag" in prompt.metadata]
+        own = directions(self.reward) if self.reward else {}
+        # whether higher or lower is better, as far as the rewards say it
+        better: dict[str, str] = {**merge_directions(self._rewards_in(scores), own)}
+        better |= self.given.better if self.given else {}
         return Scores(
             prompts=prompts,
             values={name: values.double().numpy() for name, values in scores.items()},
@@ -232,19 +241,10 @@ class Evaluator:
             diversity=spread,
             kl=mean_per_token(samples.kl, samples.lengths),
             texts=text_measures(samples),
-            better=self._directions(scores),
+            better={name: better[name] for name in better if name in scores},
             separate=self.separate,
             noises=self.noises,
         )
-
-    def _directions(self, scores: Mapping[str, Tensor]) -> dict[str, str]:
-        """Whether higher or lower is better of each score, as far as the rewards say it."""
-        own = directions(self.reward) if self.reward else {}
-        known: dict[str, str] = {
-            **merge_directions(self._rewards_in(scores), own),
-            **(self.given.better if self.given else {}),
-        }
-        return {name: better for name, better in known.items() if name in scores}
 
 
 def evaluation_metrics(evaluation: Evaluation, place: str = "eval") -> dict[str, float]:
@@ -268,15 +268,11 @@ def evaluation_metrics(evaluation: Evaluation, place: str = "eval") -> dict[str,
     return metrics
 
 
-TOKENS = "tokens"
-
-
 @dataclass(frozen=True)
 class GivenEvaluation:
     """Computes `Algorithm.data_scores` of rows of the data.
 
     Attributes:
-        components: the live objects.
         seed: keys the noise that the loss of images is computed at.
         micro_batch: the items in one pass.
     """
@@ -304,7 +300,7 @@ class GivenEvaluation:
         """
         algo, model = self.components.algo, self.components.model
         groups = torch.arange(len(prompts)).repeat_interleave(self.size)
-        own = torch.arange(len(prompts)) if rows is None else rows
+        own = row_numbers(len(prompts), rows)
         index = (own[:, None] * self.size + torch.arange(self.size)).flatten()
         rollout = self.components.sampler.rollout(
             prompts, groups, seed=self.seed, iteration=0, rows=index

@@ -31,7 +31,6 @@ class EvaluationFiles:
 
     Args:
         folder: the run folder, or that of a prompt set.
-        evaluator: knows the prompts and what is shown of them.
         count: the number of samples in a grid.
     """
 
@@ -41,61 +40,38 @@ class EvaluationFiles:
         good, seed = evaluator.best_score, evaluator.seed
         self.gallery = Gallery(folder.samples, self.main, good, count, seed)
 
-    def write(self, done: int, evaluation: Evaluation) -> Path | None:
-        """Write the scores, keep the samples for strip and pairs, and draw a grid of them.
+    def write(self, name: str, evaluation: Evaluation, done: int | None = None) -> Path | None:
+        """Write the scores, and draw a grid of samples, whose path is returned; None without any.
 
-        Returns:
-            The path of the grid; None where no samples were drawn.
+        Where this is after `done` iterations of training, samples are kept for strip and pairs.
         """
-        self._save(f"{done:06d}", evaluation)
+        with explain_disk_errors(self.folder.path, "scores", resumes=done is not None):
+            self.folder.samples.mkdir(parents=True, exist_ok=True)
+            evaluation.scores.save(self.folder.evaluations / f"{name}.json")
         fault_point("evaluating")
         if not self.draws:
             return None
-        self.gallery.record_evaluation(done, evaluation.samples)
-        title = f"{self.main} after {plural(done, 'iteration')}"
-        return self.gallery.show(f"eval_{done:06d}", title, evaluation.samples, evaluation.scores)
-
-    def write_as(self, name: str, evaluation: Evaluation) -> Path | None:
-        """The same under a name of its own, of an evaluation outside of training."""
-        self._save(name, evaluation, resumes=False)
-        if not self.draws:
-            return None
-        return self.gallery.show(name, self.main, evaluation.samples, evaluation.scores)
-
-    def _save(self, name: str, evaluation: Evaluation, *, resumes: bool = True) -> None:
-        with explain_disk_errors(self.folder.path, "scores", resumes=resumes):
-            self.folder.samples.mkdir(parents=True, exist_ok=True)
-            evaluation.scores.save(self.folder.evaluations / f"{name}.json")
-
-    def finish(self) -> None:
-        """Draw the strip."""
-        if self.draws:
-            self.gallery.write_strip(self.prompts)
+        samples, title = evaluation.samples, self.main
+        if done is not None:
+            self.gallery.record_evaluation(done, samples)
+            name, title = f"eval_{name}", f"{title} after {plural(done, 'iteration')}"
+        return self.gallery.show(name, title, samples, evaluation.scores)
 
 
 class EvaluationReporter(Listener):
-    """Writes what there is to look at; on rank 0 only.
-
-    Args:
-        folder: the run folder.
-        evaluator: knows the training reward and the evaluation prompts.
-        logger: gets samples as well.
-        count: the number of samples in a grid.
-    """
+    """Writes what there is to look at, `count` samples in a grid; on rank 0 only."""
 
     def __init__(
         self, folder: RunFolder, evaluator: Evaluator, logger: Logger, *, count: int
     ) -> None:
         self.folder, self.evaluator, self.logger = folder, evaluator, logger
-        self.files = EvaluationFiles(folder, evaluator, count)
-        self.sets = {
+        self.files = {
             name: EvaluationFiles(folder.prompt_set(name), own, count)
-            for name, own in evaluator.sets.items()
+            for name, own in {"": evaluator, **evaluator.sets}.items()
         }
 
     def before_training(self, components: Components, done: int) -> None:
         """Record the devices of this run, and one prompt as a language model is given it."""
-        del done
         hardware = components.hardware
         is_gpu = hardware.device.type == "cuda"
         device = torch.cuda.get_device_name(hardware.device) if is_gpu else hardware.device.type
@@ -120,20 +96,18 @@ class EvaluationReporter(Listener):
 
     def after_evaluation(self, done: int, evaluation: Evaluation, metrics: Metrics) -> None:
         """Write the scores, and draw a grid of samples."""
-        del metrics
-        if (path := self.files.write(done, evaluation)) is not None:
-            log_samples(self.logger, done, path)
-        for name, of_set in evaluation.sets.items():
-            if (path := self.sets[name].write(done, of_set)) is not None:
+        for name, own in {"": evaluation, **evaluation.sets}.items():
+            if (path := self.files[name].write(f"{done:06d}", own, done)) is not None:
                 log_samples(self.logger, done, path, name)
 
     def after_preview(self, done: int, samples: GeneratedSamples) -> None:
-        self.files.gallery.record_preview(done, samples)
+        self.files[""].gallery.record_preview(done, samples)
 
     def after_training(self, summary: Summary) -> None:
         """Draw curves, strip and pairs, write summary and page, and print where to look."""
-        for files in (self.files, *self.sets.values()):
-            files.finish()
+        for files in self.files.values():
+            if files.draws:
+                files.gallery.write_strip(files.prompts)
         before, after = summary.initial_scores, summary.final_scores
         show_results(self.folder, before, after, summary.outcome, summary.advice)
 

@@ -28,10 +28,8 @@ log = logging.getLogger(__name__)
 
 
 def write_dump(place: Path, report: NonFiniteReport) -> Path | None:
-    """Write a report as `iteration_000012/{batch.safetensors, about.json}` in a folder.
-
-    Returns:
-        Where it is; None if it could not be written, so that this error hides no other.
+    """Write a report as `iteration_000012/{batch.safetensors, about.json}` in a folder, which is
+    returned; None if it could not be written, so that this error hides no other.
     """
     folder = place / f"iteration_{report.iteration:06d}"
     unfinished = folder.with_name(f".{folder.name}")
@@ -107,11 +105,8 @@ def report_first(
     samples: Rollout,
     position: UpdatePosition,
 ) -> NonFiniteReport:
-    """The report of the micro-batch that was found not to be finite.
-
-    Args:
-        micro_batches: all of the update.
-        samples: those of the update.
+    """The report of the micro-batch that was found not to be finite, one of all `micro_batches` of
+    an update.
     """
     remaining, metrics = iter(micro_batches), found.metrics
     first = sum(len(micro_batch) for micro_batch in islice(remaining, found.number))

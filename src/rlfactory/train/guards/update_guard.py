@@ -17,6 +17,9 @@ from rlfactory.utils.errors import TrainingError
 SHOWN_PROMPTS = 3
 
 log = logging.getLogger(__name__)
+LOSS = "the loss"
+Masks = dict[str, Tensor]
+"""By the name of a tensor, where it is not finite: bool, of the tensor's shape."""
 
 
 class GuardError(TrainingError):
@@ -88,11 +91,8 @@ class Guard:
         self.skipped = 0
 
     def rejects(self, report: NonFiniteReport | None, hardware: Hardware) -> bool:
-        """Whether the update must be left out, on all ranks if any of them has a report.
-
-        Args:
-            report: what this rank found, None for nothing.
-            hardware: this rank's; the call is a collective.
+        """Whether the update must be left out, on all ranks if any of them has a report; a
+        collective.
 
         Raises:
             GuardError: the run must stop; all ranks raise it.
@@ -151,32 +151,44 @@ def describe(report: NonFiniteReport, dump: Path | None) -> str:
     )
 
 
-LOSS = "the loss"
-Masks = dict[str, Tensor]
-"""By the name of a tensor, where it is not finite: bool, of the tensor's shape."""
-
-
 def find_nonfinite(batch: Batch | TokenBatch, loss: Loss, total: Tensor) -> Masks:
     """Masks of all that an update must not be computed from; nothing here waits for the device.
 
-    Args:
-        batch: the micro-batch.
-        loss: its loss, with the network's outputs.
-        total: the loss with its penalty.
+    `total` is the loss with its penalty.
     """
-    inputs = _token_inputs(batch) if isinstance(batch, TokenBatch) else _step_inputs(batch)
-    return {**inputs, **_outputs(loss.outputs), LOSS: nonfinite(total)}
+    if isinstance(batch, TokenBatch):
+        tokens = batch.tokens
+        reached = tokens.mask if batch.states is None else batch.states.mask
+        masks = {  # of real tokens alone: the values at padding are not used
+            "advantages": nonfinite(batch.advantage) & tokens.mask,
+            "returns": nonfinite(batch.returns) & reached,
+            "log-probabilities as sampled": nonfinite(tokens.log_prob) & tokens.mask,
+            "values": nonfinite(tokens.value) & tokens.mask,
+        }
+    else:
+        masks = {"advantages": nonfinite(batch.advantage)}
+        if batch.replayed is not None:
+            masks["log-probabilities as sampled"] = nonfinite(batch.replayed.log_prob)
+        if batch.old_log_prob is not None:
+            # NaN stands for a sample that needs none
+            masks["remembered likelihoods"] = batch.old_log_prob.isinf()
+    match loss.outputs:
+        case Outputs(prediction=prediction, step=step, log_ratio=ratio):
+            masks["the network's prediction"] = nonfinite(prediction).flatten(1).any(1)
+            if step is not None and step.log_prob is not None:
+                masks["log-probabilities"] = nonfinite(step.log_prob)
+            if ratio is not None:
+                masks["log-ratios"] = nonfinite(ratio)
+        case TokenOutputs(log_prob=log_prob, value=value):
+            masks["log-probabilities"] = nonfinite(log_prob)
+            masks["the critic's values"] = nonfinite(value)
+    return {**masks, LOSS: nonfinite(total)}
 
 
 @dataclass(frozen=True)
 class CheckedMicroBatch:
-    """What a report needs of a micro-batch, without its graph and its inputs.
-
-    Attributes:
-        number: its number in the update, from 0.
-        masks: where it is not finite.
-        loss: its loss, detached.
-        metrics: what was measured of its items.
+    """What a report needs of a micro-batch, without its graph and its inputs; its number in the
+    update is from 0.
     """
 
     number: int
@@ -204,44 +216,6 @@ def rows(masks: Masks, batch: Batch | TokenBatch) -> dict[str, list[int]]:
             is_mean = not items.ndim or len(items) != len(batch)
             found[name] = [] if is_mean else items.flatten(1).any(1).nonzero().flatten().tolist()
     return found
-
-
-def _step_inputs(batch: Batch) -> Masks:
-    masks = {"advantages": nonfinite(batch.advantage)}
-    if batch.replayed is not None:
-        masks["log-probabilities as sampled"] = nonfinite(batch.replayed.log_prob)
-    if batch.old_log_prob is not None:
-        # NaN stands for a sample that needs none
-        masks["remembered likelihoods"] = batch.old_log_prob.isinf()
-    return masks
-
-
-def _token_inputs(batch: TokenBatch) -> Masks:
-    """Masks of real tokens alone: the values at padding are not used."""
-    tokens = batch.tokens
-    reached = tokens.mask if batch.states is None else batch.states.mask
-    named = {
-        "advantages": (batch.advantage, tokens.mask),
-        "returns": (batch.returns, reached),
-        "log-probabilities as sampled": (tokens.log_prob, tokens.mask),
-        "values": (tokens.value, tokens.mask),
-    }
-    return {name: nonfinite(values) & mask for name, (values, mask) in named.items()}
-
-
-def _outputs(outputs: object) -> Masks:
-    masks: Masks = {}
-    match outputs:
-        case Outputs(prediction=prediction, step=step, log_ratio=ratio):
-            masks["the network's prediction"] = nonfinite(prediction).flatten(1).any(1)
-            if step is not None and step.log_prob is not None:
-                masks["log-probabilities"] = nonfinite(step.log_prob)
-            if ratio is not None:
-                masks["log-ratios"] = nonfinite(ratio)
-        case TokenOutputs(log_prob=log_prob, value=value):
-            masks["log-probabilities"] = nonfinite(log_prob)
-            masks["the critic's values"] = nonfinite(value)
-    return masks
 
 
 def _per_item(mask: Tensor, batch: Batch | TokenBatch) -> Tensor:

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlfactory.train.process.run_arguments import EXIT_CODE, STOPPED, RunArguments
+from rlfactory.train.process.launch import EXIT_CODE, RunArguments
+from rlfactory.train.process.signals import SIGNALS
 from rlfactory.utils.console import print_status
 from rlfactory.utils.current_folder import leave_current_folder
 from rlfactory.utils.processes import exit_at_once, terminate_with_parent
@@ -35,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
     code = worker.run_rank(RunArguments.parse(argv))
     if code_file is not None:
         code_file.write_text(str(code), encoding="utf-8")
-    return 0 if code in STOPPED else code
+    return 0 if code - 128 in SIGNALS else code
 
 
 def _report_restart() -> None:

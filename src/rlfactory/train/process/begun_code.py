@@ -27,9 +27,7 @@ def untrusted_code(folder: RunFolder, config: Mapping[str, Any]) -> list[Problem
     """A problem for each piece of code that a run folder names and that may not run; what may run
     can be imported from the current folder from now on, also by processes that are started.
 
-    Args:
-        folder: the run folder; its copies of files, and the paths that were moved, count too.
-        config: its frozen configuration.
+    The copies of files in the folder, and the paths that were moved, count too.
     """
     located = with_inputs(config, folder)
     named = [*named_code(located)]

@@ -9,12 +9,11 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import FrameType
 from typing import Any, Protocol
 
 from rlfactory.config.problems import PlanError, Problem
@@ -22,7 +21,7 @@ from rlfactory.hardware.environment import is_distributed, lacks_gpu, needs_laun
 from rlfactory.run.folder import RunFolder, RunFolderError, Status
 from rlfactory.run.lock import require_free
 from rlfactory.run.log_file import last_line
-from rlfactory.train.process.run_arguments import EXIT_CODE, SIGNALS, RunArguments
+from rlfactory.train.process.signals import SIGNALS
 from rlfactory.utils.console import print_error
 from rlfactory.utils.processes import exit_at_once, signal_handlers
 
@@ -33,6 +32,35 @@ TORCHRUN_GRACE = 30
 """Seconds that torchrun gives the other ranks to exit after one has failed; no option sets them."""
 ELASTIC = "torch.distributed.elastic"
 """The package whose loggers are torchrun's."""
+EXIT_CODE = "--exit-code-file"
+
+
+@dataclass(frozen=True)
+class RunArguments:
+    """The arguments of a run's processes, the same for all ranks.
+
+    Attributes:
+        until: the iteration to stop after.
+        force: the configuration may differ from that of the checkpoint.
+        take_over: ignore a lock of which it is unknown whether its process lives.
+    """
+
+    run: Path
+    until: int | None = None
+    force: bool = False
+    take_over: bool = False
+
+    def words(self) -> list[str]:
+        """The arguments as a command line, which `parse` reads."""
+        flags = [("--force", self.force), ("--take-over", self.take_over)]
+        until = [] if self.until is None else ["--until", str(self.until)]
+        return [str(self.run), *until, *(flag for flag, given in flags if given)]
+
+    @classmethod
+    def parse(cls, argv: Sequence[str]) -> "RunArguments":
+        """The arguments that `words` wrote; others may follow them."""
+        until = int(argv[argv.index("--until") + 1]) if "--until" in argv else None
+        return cls(Path(argv[0]), until, "--force" in argv, "--take-over" in argv)
 
 
 class Failure(Protocol):
@@ -48,12 +76,11 @@ def run_or_launch(arguments: RunArguments, config: Mapping[str, Any]) -> int:
         return launch(arguments, config["hardware"])
     # for seconds, in which an exception in the middle of an import would be taken for a failure of
     # the library's; nothing is lost yet
-    with signal_handlers(partial(_leave, RunFolder(arguments.run)), SIGNALS):
+    run = RunFolder(arguments.run)
+    with signal_handlers(lambda number, _: exit_at_once(_stopped(run, number)), SIGNALS):
         from rlfactory.train.process import worker
 
-    return worker.run_main_process(
-        arguments.run, arguments.until, arguments.force, arguments.take_over
-    )
+    return worker.run_main_process(arguments)
 
 
 def require_possible(config: Mapping[str, Any]) -> None:
@@ -160,19 +187,14 @@ def _torchrun_surroundings(node: Mapping[str, Any]) -> Iterator[None]:
     for name in levels if "LOGLEVEL" not in environment else ():
         logging.getLogger(name).setLevel(logging.ERROR if node["restarts"] else logging.CRITICAL)
     try:
-        with signal_handlers(_exit, SIGNALS):
+        # a signal before torchrun listens: there are no ranks yet
+        with signal_handlers(lambda number, _: sys.exit(128 + number), SIGNALS):
             yield
     finally:
         for name, level in levels.items():
             logging.getLogger(name).setLevel(level)
         os.environ.clear()
         os.environ.update(environment)
-
-
-def _exit(number: int, frame: FrameType | None) -> None:
-    """A signal before torchrun listens: there are no ranks yet."""
-    del frame
-    sys.exit(128 + number)
 
 
 def _report_failure(failures: Mapping[int, Failure], folder: RunFolder) -> None:
@@ -208,12 +230,6 @@ def _stopped(folder: RunFolder, number: int) -> int:
     """Mark a run that a signal has stopped before it trained; returns the exit code."""
     _mark(folder, "interrupted" if number == signal.SIGINT else "preempted")
     return 128 + number
-
-
-def _leave(folder: RunFolder, number: int, frame: FrameType | None) -> None:
-    """A signal while libraries are imported: end this process."""
-    del frame
-    exit_at_once(_stopped(folder, number))
 
 
 def _is_free(port: int) -> bool:

@@ -7,14 +7,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from signal import SIGINT
-from types import FrameType, TracebackType
-from typing import Literal, Self
+from signal import SIGINT, SIGTERM, SIGUSR1, SIGUSR2
+from types import FrameType
+from typing import TYPE_CHECKING, Literal, Self
 
-from rlfactory.train.components import ProgressListener
-from rlfactory.train.process.run_arguments import SIGNALS
 from rlfactory.utils.processes import signal_handlers
 
+if TYPE_CHECKING:  # the launcher reads this file, and imports no torch
+    from rlfactory.train.components import ProgressListener
+
+SIGNALS = (SIGINT, SIGTERM, SIGUSR1, SIGUSR2)
+"""Signals that ask a run to stop; torchrun passes them on to all ranks."""
 STOPPING = (
     b"\nstopping at the next step; finished iterations are saved; once more stops at once,"
     b" and what came after the last checkpoint is lost\n"
@@ -27,7 +30,7 @@ class Interruption(Exception):
     """Leaves the work in progress because a stop was requested; what was done before is kept."""
 
 
-class Stop:
+class Stop(ExitStack):
     """Handles signals inside `with stop:`.
 
     Inside `stop.wished()` too, a first signal only sets `asked`, and the loop calls `leave` at its
@@ -43,22 +46,14 @@ class Stop:
     """
 
     def __init__(self, *, quiet: bool = False) -> None:
+        super().__init__()
         self.requested, self.asked, self.quiet = 0, 0, quiet
         self._is_patient = self._is_agreed = self.has_interrupted = False
         self._last_signal = 0.0
-        self._handlers = ExitStack()
 
     def __enter__(self) -> Self:
-        self._handlers.enter_context(signal_handlers(self._handle, SIGNALS))
+        self.enter_context(signal_handlers(self._handle, SIGNALS))
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._handlers.close()
 
     @contextmanager
     def wished(self) -> Iterator[None]:
@@ -126,7 +121,7 @@ class Stop:
 class StopAwareProgress:
     """Passes progress on to `listener`, and calls `leave` after each step, which may raise."""
 
-    listener: ProgressListener
+    listener: "ProgressListener"
     leave: Callable[[], None]
 
     def phase(self, name: str, *, total: int) -> None:

@@ -23,8 +23,8 @@ from rlfactory.run.log_file import attach_log
 from rlfactory.train.build import Config, build_hardware
 from rlfactory.train.listeners import Listener
 from rlfactory.train.process.begun_code import untrusted_code
+from rlfactory.train.process.launch import RunArguments
 from rlfactory.train.process.ranks import as_peer_lost, logs_of, require_same_config
-from rlfactory.train.process.run_arguments import RunArguments
 from rlfactory.train.process.signals import Stop
 from rlfactory.train.session import Session
 from rlfactory.utils.console import print_error, print_status
@@ -48,26 +48,22 @@ def read_config(folder: RunFolder) -> Config:
 
 def run_rank(arguments: RunArguments) -> int:
     """Train as the rank that torchrun made this process; returns the exit code."""
-    path, until, force = arguments.run, arguments.until, arguments.force
     if os.environ["RANK"] == "0":
-        return run_main_process(path, until, force, arguments.take_over)
-    return run_non_main_process(path, read_config(RunFolder(path)), until, force)
+        return run_main_process(arguments)
+    config = read_config(RunFolder(arguments.run))
+    return run_non_main_process(arguments.run, config, arguments.until, arguments.force)
 
 
-def run_main_process(
-    path: Path, until: int | None = None, force: bool = False, take_over: bool = False
-) -> int:
-    """Train the run of `path`, from its newest checkpoint if it has one; returns the exit code.
-
-    Args:
-        until: the iteration to stop after.
-        force: the configuration may differ from that of the checkpoint.
-        take_over: ignore a lock of which it is unknown whether its process lives.
-    """
-    folder, stop = RunFolder(path), Stop()
+def run_main_process(arguments: RunArguments) -> int:
+    """Train a run, from its newest checkpoint if it has one; returns the exit code."""
+    folder, stop = RunFolder(arguments.run), Stop()
     try:
-        with _begun(folder, stop, take_over) as config:
-            status = _train_or_report(folder, config, stop, until, force)
+        with _begun(folder, stop, arguments.take_over) as config:
+            try:
+                status = _train(folder, config, stop, arguments.until, arguments.force)
+            except Exception as error:
+                _report_error(error, folder, config)
+                return 1
             with suppress(OSError):
                 folder.set_status(status)
     except KeyboardInterrupt:
@@ -75,7 +71,7 @@ def run_main_process(
     except (UserError, OSError) as error:  # nothing has begun
         print_error(str(error))
         return 1
-    return 1 if status == "failed" else report_end(path, status, stop, config)
+    return report_end(folder, status, stop, config)
 
 
 def train_in_python(
@@ -83,21 +79,15 @@ def train_in_python(
 ) -> Status:
     """Train the run of `path` in this process for a Python caller; returns its status then.
 
-    Like the command, but errors are raised: the run's status is `failed`, and its log has the
-    traceback. Ctrl-C (in a notebook: interrupting the kernel) saves and returns `interrupted`.
+    Like the command, but errors are raised. Ctrl-C (in a notebook: interrupting the kernel) saves
+    and returns `interrupted`.
     """
     folder, stop = RunFolder(path), Stop()
     with _begun(folder, stop) as config:
         try:
             status = _train(folder, config, stop, until, force, listeners)
-        except KeyboardInterrupt:
-            status = stop.status
         except Exception as error:
-            if not stop.has_interrupted:
-                folder.set_status("failed")
-                log.exception("the run failed")
-                raise explained(error, folder.log)  # noqa: B904 - it has its cause
-            status = _stopped_by(error, stop)
+            raise explained(error, folder.log)  # noqa: B904 - it has its cause
         folder.set_status(status)
     gc.collect()  # a session and its model are in cycles: the next call may need the memory
     return status
@@ -148,17 +138,33 @@ def _train(
     force: bool,
     listeners: Sequence[Listener] = (),
 ) -> Status:
-    """Train until the end or a stop; returns the status that the run has then."""
+    """Train until the end or a stop; returns the status that the run has then.
+
+    After an error, which is raised, the status is `failed`, and the log has the traceback.
+    """
     is_alone = not is_distributed(config["hardware"])
-    for old in [] if is_alone else logs_of(folder):
-        old.unlink()
-    hardware = build_hardware(config)
-    log.info("computing on %s", device_name(hardware))
-    if not is_alone:
-        require_same_config(hardware, config, folder.path)
-    outcome = Session(config, folder, until, force, stop, hardware, listeners).run()
-    hardware.close()
-    return outcome
+    try:
+        for old in [] if is_alone else logs_of(folder):
+            old.unlink()
+        hardware = build_hardware(config)
+        log.info("computing on %s", device_name(hardware))
+        if not is_alone:
+            require_same_config(hardware, config, folder.path)
+        outcome = Session(config, folder, until, force, stop, hardware, listeners).run()
+        hardware.close()
+        return outcome
+    except KeyboardInterrupt:
+        return stop.status
+    except Exception as error:
+        if stop.has_interrupted:
+            # a library that is interrupted in the middle of an import has an error of its own
+            log.warning("an error after the run was asked to stop", exc_info=error)
+            return stop.status
+        stop.hold_back()
+        with suppress(OSError):  # it may be what failed
+            folder.set_status("failed")
+        log.exception("the run failed")
+        raise as_peer_lost(error, folder)  # noqa: B904 - it has its cause
 
 
 def device_name(hardware: Hardware) -> str:
@@ -170,53 +176,30 @@ def device_name(hardware: Hardware) -> str:
     return name if hardware.world_size == 1 else f"{name}, as 1 of {hardware.world_size} processes"
 
 
-def _train_or_report(
-    folder: RunFolder, config: Config, stop: Stop, until: int | None, force: bool
-) -> Status:
-    """Like `_train`, but an error that users can act on is printed, and the status is `failed`."""
-    try:
-        return _train(folder, config, stop, until, force)
-    except KeyboardInterrupt:
-        return stop.status
-    except Exception as error:
-        error = as_peer_lost(error, folder)
-        if stop.has_interrupted:
-            return _stopped_by(error, stop)
-        stop.hold_back()
-        with suppress(OSError):  # it may be what failed
-            folder.set_status("failed")
-        log.exception("the run failed")
-        # what plans memory is needed by a failed run alone
-        from rlfactory.config.memory.devices import is_out_of_memory
+def _report_error(error: Exception, folder: RunFolder, config: Config) -> None:
+    """Print an error that users can act on; raise any other."""
+    # what plans memory is needed by a failed run alone
+    from rlfactory.config.memory.devices import is_out_of_memory
 
-        if is_out_of_memory(error):
-            from rlfactory.config.memory.estimate import explain_out_of_memory
+    if is_out_of_memory(error):
+        from rlfactory.config.memory.estimate import explain_out_of_memory
 
-            error = UserError(explain_out_of_memory(error, config))
-        error = explained(error, folder.log)
-        if not isinstance(error, UserError | OSError):
-            raise
-        where = "" if isinstance(error, UserError) else f"\nThe traceback is in {folder.log}"
-        print_error(f"{error}{where}")
-        return "failed"
+        error = UserError(explain_out_of_memory(error, config))
+    error = explained(error, folder.log)
+    if not isinstance(error, UserError | OSError):
+        raise error
+    where = "" if isinstance(error, UserError) else f"\nThe traceback is in {folder.log}"
+    print_error(f"{error}{where}")
 
 
-def _stopped_by(error: Exception, stop: Stop) -> Status:
-    """The status of a run that was asked to stop while it was built: a library that is interrupted
-    in the middle of an import takes it for an error of its own.
-    """
-    log.warning("an error after the run was asked to stop", exc_info=error)
-    return stop.status
-
-
-def report_end(path: Path, status: Status, stop: Stop, config: Config) -> int:
+def report_end(folder: RunFolder, status: Status, stop: Stop, config: Config) -> int:
     """Print how to resume a run that was stopped; returns the exit code."""
     if status == "done":
         return 0
     name = (status if stop.is_requested else "paused").capitalize()
-    typed = f"rlfactory resume {shlex.quote(str(path))}"
-    if RunFolder(path).has_checkpoint:
-        print_status(f"{name}; the run so far is saved in {path}. To resume: {typed}")
+    typed = f"rlfactory resume {shlex.quote(str(folder.path))}"
+    if folder.has_checkpoint:
+        print_status(f"{name}; the run so far is saved in {folder.path}. To resume: {typed}")
     else:
         print_status(f"{name} before the first checkpoint: nothing is saved. To begin: {typed}")
     job = os.environ.get("SLURM_JOB_ID")

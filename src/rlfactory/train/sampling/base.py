@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from torch import Tensor
@@ -15,6 +16,38 @@ from rlfactory.utils.pytree import concat, index_rows, row_numbers
 T = TypeVar("T")
 Advance = Callable[[int], None]
 """Called with the number of samples that were just drawn."""
+
+
+@dataclass(frozen=True)
+class RolloutRequest:
+    """What of a rollout is to be drawn.
+
+    Attributes:
+        prompts: the prompt of each sample of all ranks.
+        groups: `[B]`, the group of each.
+        index: `[n]`, the numbers of the samples to draw.
+        seed: keys their random numbers, with the iteration and these numbers.
+    """
+
+    prompts: Sequence[Prompt]
+    groups: Tensor
+    index: Tensor
+    seed: int
+    iteration: int
+
+    @property
+    def texts(self) -> list[str]:
+        """The text of each sample's prompt, of all ranks."""
+        return [prompt.text for prompt in self.prompts]
+
+    @property
+    def members(self) -> list[tuple[Prompt, int]]:
+        """The prompt of each sample of all ranks, and the sample's number within its group."""
+        seen, numbers = Counter[int](), []
+        for group in self.groups.tolist():
+            numbers.append(seen[group])
+            seen[group] += 1
+        return [*zip(self.prompts, numbers, strict=True)]
 
 
 class Sampler(ABC):
@@ -36,11 +69,6 @@ class Sampler(ABC):
         """All `batches` in one rollout."""
         drawn = self.batches(prompts, groups, seed=seed, iteration=iteration, rows=rows)
         return concat([*drawn])
-
-    @property
-    def of_policy(self) -> "Sampler":
-        """A sampler whose rollouts are drawn from the policy, also where these are of the data."""
-        return self
 
     def check_rows(self, prompts: Prompts) -> None:
         """Check all rows of the data before anything is learned from them.
@@ -73,7 +101,8 @@ class Sampler(ABC):
         """
         index = row_numbers(len(groups), rows)
         all_prompts = [prompts[group] for group in groups.tolist()]
-        for chunk, fields in self._fields(all_prompts, groups, index, seed, iteration):
+        request = RolloutRequest(all_prompts, groups, index, seed, iteration)
+        for chunk, fields in self._fields(request):
             own = index_rows(all_prompts, index[chunk])
             yield Rollout(
                 prompts=[prompt.text for prompt in own],
@@ -84,10 +113,8 @@ class Sampler(ABC):
             )
 
     @abstractmethod
-    def _fields(
-        self, prompts: Sequence[Prompt], groups: Tensor, index: Tensor, seed: int, iteration: int
-    ) -> Iterator[tuple[Tensor, dict[str, Any]]]:
-        """Draw the samples `index`, batch by batch; `prompts` and `groups` are of all samples.
+    def _fields(self, request: RolloutRequest) -> Iterator[tuple[Tensor, dict[str, Any]]]:
+        """Draw samples, batch by batch.
 
         Yields:
             The rows of a batch in `index`, and the fields of its rollout that were drawn.
@@ -118,12 +145,3 @@ def computed_ahead(calls: Iterable[Callable[[], T]]) -> Iterator[T]:
             pending = following
         if pending is not None:
             yield pending.result()
-
-
-def members_of(groups: Tensor) -> list[int]:
-    """The number of each sample within its group."""
-    seen, members = Counter[int](), []
-    for group in groups.tolist():
-        members.append(seen[group])
-        seen[group] += 1
-    return members

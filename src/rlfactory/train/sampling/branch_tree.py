@@ -31,7 +31,6 @@ def sample_tree(
     The network sees each node once. The noise of a step is that of the first leaf below it.
 
     Args:
-        model: predicts the velocity or noise.
         condition: one row per leaf.
         starts: the roots.
         times: noise levels `[n + 1]`.

@@ -60,7 +60,16 @@ def build_sampler(
     resolution = model.resolution if size is None else model.resolution_of(size)
     transitions = None
     if algo.requires == "transitions":
-        transitions = _rollout_spec(config, dynamics, algo.stores_step_mean)
+        transitions = RolloutSpec(
+            dynamics,
+            window=instantiate(config["window"], "window"),
+            branches=config["branches"],
+            branch_at=config["branch_at"],
+            mean=algo.stores_step_mean,
+            dtype=getattr(torch, config["latent_storage"]),
+            tail=config["tail"],
+            **(config["tree"] if config["branch_at"] == "tree" else {}),
+        )
     options = {
         "dynamics": dynamics,
         "sigmas": sigmas,
@@ -83,17 +92,3 @@ def build_sampler(
             **options,
         )
     return ImageSampler(model, **options)
-
-
-def _rollout_spec(config: Config, dynamics: Any, mean: bool) -> RolloutSpec:
-    """The trajectories that a step-wise algorithm learns from."""
-    return RolloutSpec(
-        dynamics,
-        window=instantiate(config["window"], "window"),
-        branches=config["branches"],
-        branch_at=config["branch_at"],
-        mean=mean,
-        dtype=getattr(torch, config["latent_storage"]),
-        tail=config["tail"],
-        **(config["tree"] if config["branch_at"] == "tree" else {}),
-    )

@@ -13,8 +13,8 @@ from rlfactory.dynamics.token import Token
 from rlfactory.engine.base import Completion, Engine, EngineError, SamplingSettings
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.model.lm.critic import ValueModel
-from rlfactory.prompts.base import Prompt
 from rlfactory.rollout import Tokens
+from rlfactory.train.sampling.base import RolloutRequest
 from rlfactory.train.sampling.text import TextSampler
 from rlfactory.utils import rng
 from rlfactory.utils.pytree import index_rows, row_chunks, to_device
@@ -22,10 +22,8 @@ from rlfactory.utils.pytree import index_rows, row_chunks, to_device
 
 @dataclass(kw_only=True, eq=False)
 class EngineSampler(TextSampler):
-    """Lets an engine draw the responses of rollouts; those of evaluations are drawn by our loop.
-
-    Attributes:
-        engine: what draws; it is opened by the constructor.
+    """Lets an engine, which it opens, draw the responses of rollouts; our loop draws those of
+    evaluations.
 
     Raises:
         EngineError: the engine can't be started, or the model is none that engines take.
@@ -43,14 +41,12 @@ class EngineSampler(TextSampler):
         self.engine.open(self._model)
         atexit.register(self.engine.close)
 
-    def _rollout(
-        self, prompts: Sequence[Prompt], groups: Tensor, index: Tensor, seed: int, iteration: int
-    ) -> Iterator[Tokens]:
+    def _rollout(self, request: RolloutRequest) -> Iterator[Tokens]:
         """All of this rank's responses are drawn at once, then measured chunk by chunk."""
-        ids, mask = self._model.encode([prompt.text for prompt in prompts])
-        ids, mask = index_rows(ids, index), index_rows(mask, index)
+        index, key = request.index, (request.seed, "engine", request.iteration)
+        ids, mask = (index_rows(column, index) for column in self._model.encode(request.texts))
         rows = [row[real].tolist() for row, real in zip(ids.cpu(), mask.cpu(), strict=True)]
-        seeds = [rng.derive_seed(seed, "engine", iteration, i) % 2**31 for i in index.tolist()]
+        seeds = [rng.derive_seed(*key, i) % 2**31 for i in index.tolist()]
         settings = SamplingSettings(
             self.dynamics.length,
             self.dynamics.temperature,
@@ -102,12 +98,9 @@ def _padded(
 def with_trainer_likelihoods(
     model: CausalLM, tokens: Tokens, dynamics: Token, batch: int
 ) -> Tokens:
-    """Tokens with the log-probabilities and values by the weights in use, from whole texts.
-
-    Args:
-        batch: the most responses in one pass; fewer if their logits need it.
+    """Tokens with the log-probabilities and values by the weights in use, from whole texts: at most
+    `batch` responses in one pass, fewer if their logits need it.
     """
-
     tokens, width = tokens.measured(), tokens.mask.shape[1]
     found = []
     for rows in row_chunks(len(tokens.mask), model.rows_at_once(width, batch)):
@@ -126,18 +119,11 @@ def with_trainer_likelihoods(
 def checked(
     completions: Sequence[Completion], count: int, settings: SamplingSettings, vocabulary: int
 ) -> list[Completion]:
-    """The completions, if they are what was asked for, each cut where a stop text is complete.
-
-    Args:
-        completions: what an engine returned.
-        count: the number of prompts.
-        settings: how they were to be drawn.
-        vocabulary: the number of token ids of the model.
+    """The completions that an engine returned, each cut where a stop text is complete.
 
     Raises:
-        EngineError: there are fewer or more; or one is empty, too long, has an id outside the
-            vocabulary or of no token, goes on after a stop token or ends without one, or has other
-            than one finite log-probability for each token.
+        EngineError: there are fewer or more than `count`; or one is not as `settings` asked for, or
+            has an id outside the vocabulary.
     """
     if len(completions) != count:
         raise EngineError(

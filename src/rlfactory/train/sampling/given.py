@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from rlfactory.model.lm.tokenized import padded_completions, padded_prompts
 from rlfactory.prompts.base import Prompt, PromptError, Prompts
 from rlfactory.prompts.ops.pictured import pictured, unfitting
 from rlfactory.rollout import Condition, Tokens
-from rlfactory.train.sampling.base import computed_ahead, members_of
+from rlfactory.train.sampling.base import RolloutRequest, computed_ahead
 from rlfactory.train.sampling.image import ImageSampler
 from rlfactory.train.sampling.text import TextSampler
 from rlfactory.utils.images import from_pil
@@ -46,12 +46,6 @@ class GivenSampler(TextSampler):
     length: int | None = None
     members: int = 1
     answers_alone: bool = False
-
-    @property
-    def of_policy(self) -> TextSampler:
-        return TextSampler(
-            self.model, dynamics=self.dynamics, batch=self.batch, advance=self.advance
-        )
 
     def check_rows(self, prompts: Prompts) -> None:
         """See the contract; says how many completions are cut.
@@ -83,20 +77,16 @@ class GivenSampler(TextSampler):
             by = "the model's context" if self.length is None else f"algo.length={self.length}"
             log.warning("%d completions of the data are cut by %s, and have no end", cut, by)
 
-    def _rollout(
-        self, prompts: Sequence[Prompt], groups: Tensor, index: Tensor, seed: int, iteration: int
-    ) -> Iterator[Tokens]:
+    def _rollout(self, request: RolloutRequest) -> Iterator[Tokens]:
         """The tokens of the data, with likelihoods and values of 0, as nothing compares with them.
 
         Completions longer than `length` tokens are cut, and have no end.
         """
-        del seed, iteration
-        members = zip(prompts, members_of(groups), strict=True)
         # all rows at once, so that batches have the same width on every rank
-        whole = self._tokens_of([self.completion(prompt, member) for prompt, member in members])
-        for chunk in self._chunks(index):
+        whole = self._tokens_of([self.completion(*member) for member in request.members])
+        for chunk in self._chunks(request.index):
             self.advance(len(chunk))
-            yield index_rows(whole, index[chunk]).measured()
+            yield index_rows(whole, request.index[chunk]).measured()
 
     def _tokens_of(self, pairs: Sequence[tuple[str, str]]) -> Tokens:
         prompts, completions = [given for given, _ in pairs], [learned for _, learned in pairs]
@@ -127,12 +117,11 @@ def after_thoughts(
     completion: tuple[Tensor, Tensor, Tensor],
     lengths: Sequence[int],
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]:
-    """Prompts and completions with the first tokens of these at the end of those.
+    """Prompts and completions with the first `lengths` tokens of these at the end of those.
 
     Args:
         prompt: token ids `[B, P]`, padded on the left, with `prompt_mask`.
         completion: token ids `[B, G]`, padded on the right, their mask, and whether they end.
-        lengths: how many of each completion.
     """
     ids, mask, ended = completion
     given = [row[real].tolist() for row, real in zip(prompt.cpu(), prompt_mask.cpu(), strict=True)]
@@ -162,10 +151,6 @@ class GivenImageSampler(ImageSampler):
     folder: Path
     size: tuple[int, int] | None
 
-    @property
-    def of_policy(self) -> ImageSampler:
-        return ImageSampler(**{f.name: getattr(self, f.name) for f in fields(ImageSampler)})
-
     def check_rows(self, prompts: Prompts) -> None:
         """See the contract; of the pictures it reads the headers."""
         for prompt in prompts.known():
@@ -175,23 +160,14 @@ class GivenImageSampler(ImageSampler):
                     raise PromptError(f"the prompt {prompt.text[:60]!r}: {found[0]}")
 
     def _samples(
-        self,
-        prompts: Sequence[Prompt],
-        groups: Tensor,
-        selected: Tensor,
-        conditions: Condition,
-        seed: int,
-        iteration: int,
+        self, request: RolloutRequest, conditions: Condition
     ) -> Iterator[tuple[Tensor, dict[str, Any]]]:
         """The pictures of the data, and their latents."""
-        del conditions, seed, iteration
-        members = members_of(groups)
-        chunks = [*row_chunks(len(selected), self.batch)]
+        members = index_rows(request.members, request.index)
+        chunks = [*row_chunks(len(members), self.batch)]
 
         def read(chunk: Tensor) -> Tensor:
-            numbers = selected[chunk].tolist()
-            own = [(prompts[number], members[number]) for number in numbers]
-            return torch.stack([self._picture(prompt, member) for prompt, member in own])
+            return torch.stack([self._picture(*member) for member in index_rows(members, chunk)])
 
         # the next pictures are read while these are encoded
         pictures = computed_ahead(partial(read, chunk) for chunk in chunks)

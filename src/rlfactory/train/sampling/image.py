@@ -12,9 +12,8 @@ from rlfactory.dynamics.base import Dynamics
 from rlfactory.dynamics.ops.solver import Solver
 from rlfactory.model.base import ImageModel
 from rlfactory.model.weight_sets import REFERENCE
-from rlfactory.prompts.base import Prompt
-from rlfactory.rollout import Condition, GeneratedSamples, Transitions, Tree
-from rlfactory.train.sampling.base import Advance, Sampler, computed_ahead
+from rlfactory.rollout import Condition, GeneratedSamples
+from rlfactory.train.sampling.base import Advance, RolloutRequest, Sampler, computed_ahead
 from rlfactory.train.sampling.branch_tree import sample_tree
 from rlfactory.train.sampling.trajectories import (
     RolloutSpec,
@@ -34,7 +33,6 @@ class ImageSampler(Sampler):
     """Integrates latents from noise to data, and decodes them.
 
     Attributes:
-        model: the image model.
         dynamics: takes the steps of a rollout: all of them if no transitions are stored.
         sigmas: the noise levels of rollouts, `[n + 1]`.
         evaluation_sigmas: those of evaluations, which follow the ODE.
@@ -63,56 +61,38 @@ class ImageSampler(Sampler):
     def _on_gpu(self) -> bool:
         return self.model.device.type == "cuda"
 
-    def _fields(
-        self, prompts: Sequence[Prompt], groups: Tensor, index: Tensor, seed: int, iteration: int
-    ) -> Iterator[tuple[Tensor, dict[str, Any]]]:
+    def _fields(self, request: RolloutRequest) -> Iterator[tuple[Tensor, dict[str, Any]]]:
         """Latents and images, with the window's transitions."""
-        conditions = self._conditions([prompt.text for prompt in index_rows(prompts, index)])
-        for chunk, samples in self._samples(prompts, groups, index, conditions, seed, iteration):
+        conditions = self._conditions(index_rows(request.texts, request.index))
+        for chunk, samples in self._samples(request, conditions):
             self.advance(len(chunk))
             yield chunk, {"condition": conditions.select(chunk), **samples}
 
     def _samples(
-        self,
-        prompts: Sequence[Prompt],
-        groups: Tensor,
-        selected: Tensor,
-        conditions: Condition,
-        seed: int,
-        iteration: int,
+        self, request: RolloutRequest, conditions: Condition
     ) -> Iterator[tuple[Tensor, dict[str, Any]]]:
         """`_fields` without the conditions."""
-        del prompts
         total = len(self.sigmas) - 1
-        steps = list(range(total))
+        steps, key = list(range(total)), {"seed": request.seed, "iteration": request.iteration}
         if self.transitions is not None:
-            steps = self.transitions.steps_of(total, seed=seed, iteration=iteration)
+            steps = self.transitions.steps_of(total, **key)
         unit = self._samples_per_start(steps)  # branches of a start are drawn together
         size = samples_together(self.batch, unit) if unit > 1 else self.batch
-        chunks = [*row_chunks(len(selected), size)]
-        drawn = (partial(self._noise, selected[chunk], steps, seed, iteration) for chunk in chunks)
+        chunks = [*row_chunks(len(request.index), size)]
+        indices = [request.index[chunk] for chunk in chunks]
+        drawn = (partial(self._noise, index, steps, **key) for index in indices)
         # keys make it safe to draw the next batch's noise while a GPU computes this one's images
         noises = computed_ahead(drawn) if self._on_gpu else (draw() for draw in drawn)
-        for chunk, noise in zip(chunks, noises, strict=True):
-            index, condition = selected[chunk], conditions.rows(chunk)
+        for chunk, index, noise in zip(chunks, indices, noises, strict=True):
+            condition = conditions.rows(chunk)
             with self.model.precision.sampling():
-                state, latents, transitions, tree = self._latents(
-                    condition, index, noise, steps, iteration, seed
-                )
+                found = self._latents(condition, index, noise, steps, **key)
             # branches may be more than fit in the decoder at once
-            parts = torch.split(latents, self.batch)
-            images = torch.cat([self.model.decode(part) for part in parts])
-            yield (
-                chunk,
-                {
-                    "latents": latents,
-                    "state": state,
-                    "images": images,
-                    "transitions": transitions,
-                    "comparison_group": self._comparison_groups(groups[index], index, steps),
-                    "tree": tree and replace(tree, node=index[tree.node]),
-                },
-            )
+            parts = torch.split(found["latents"], self.batch)
+            found["images"] = torch.cat([self.model.decode(part) for part in parts])
+            groups = request.groups[index]
+            found["comparison_group"] = self._comparison_groups(groups, index, steps)
+            yield chunk, found
 
     def _conditions(self, texts: Sequence[str]) -> Condition:
         """The encoded prompts of samples; each prompt once."""
@@ -148,37 +128,38 @@ class ImageSampler(Sampler):
         index: Tensor,
         drawn: tuple[Tensor, Tensor | None],
         steps: Sequence[int],
-        iteration: int,
         seed: int,
-    ) -> tuple[Tensor | None, Tensor, Transitions | None, Tree | None]:
-        """The stored states of samples, if any, their final latents, and the stored transitions and
-        trees, if any.
-        """
+        iteration: int,
+    ) -> dict[str, Any]:
+        """The final latents of samples, and what is stored of states, transitions and trees."""
         model, spec = self.model, self.transitions
         start = to_device(drawn[0], model.device)
         if isinstance(self.dynamics, Solver):
             generators = [rng.generator(seed, "solver", iteration, row) for row in index.tolist()]
-            latents = integrate_with_solver(
+            final = integrate_with_solver(
                 model, condition, start, self.sigmas, self.dynamics, generators
             )
-            return None, latents, None, None
+            return {"latents": final}
         noise = None if drawn[1] is None else to_device(drawn[1], model.device)
         if spec is None:
             states = dict[int, Tensor]()
             at = -1
             if self.kept_step is not None:
                 at = self.kept_step(len(self.sigmas) - 1, seed=seed, iteration=iteration)
-            latents = integrate(
+            final = integrate(
                 *(model, condition, start, self.sigmas, self.dynamics, noise),
                 on_state=lambda step, x: states.update({step: x} if step == at else {}),
             )
-            return states.get(at), latents, None, None
+            return {"latents": final, "state": states.get(at)}
         assert noise is not None  # steps that are stored are stochastic
         spec = replace(spec, dynamics=self.dynamics, steps=steps, noise=noise, max_rows=self.batch)
         if spec.branch_at == "tree":
-            return None, *sample_tree(model, condition, start, self.sigmas, spec)
+            final, steps_taken, tree = sample_tree(model, condition, start, self.sigmas, spec)
+            tree = replace(tree, node=index[tree.node])
+            return {"latents": final, "transitions": steps_taken, "tree": tree}
         sample = sample_branched_per_step if spec.branch_at == "step" else sample_branched
-        return None, *sample(model, condition, start, self.sigmas, spec), None
+        final, steps_taken = sample(model, condition, start, self.sigmas, spec)
+        return {"latents": final, "transitions": steps_taken}
 
     def _comparison_groups(
         self, groups: Tensor, index: Tensor, steps: Sequence[int]

@@ -1,7 +1,7 @@
 """The sampler of language models."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -10,9 +10,8 @@ from torch import Tensor
 from rlfactory.dynamics.token import Token
 from rlfactory.model.text_base import TextModel, response_log_prob
 from rlfactory.model.weight_sets import REFERENCE
-from rlfactory.prompts.base import Prompt
 from rlfactory.rollout import GeneratedSamples, Tokens
-from rlfactory.train.sampling.base import Advance, Sampler
+from rlfactory.train.sampling.base import Advance, RolloutRequest, Sampler
 from rlfactory.utils import rng
 from rlfactory.utils.pytree import concat, index_rows, row_chunks, row_numbers, to_device
 
@@ -22,7 +21,6 @@ class TextSampler(Sampler):
     """Draws token after token; evaluations by the same dynamics as rollouts.
 
     Attributes:
-        model: the language model.
         dynamics: how a token is drawn, and its likelihood.
         batch: the most responses drawn together.
         advance: called after each batch.
@@ -37,20 +35,22 @@ class TextSampler(Sampler):
     advance: Advance
     in_order: bool = False
 
-    def _fields(
-        self, prompts: Sequence[Prompt], groups: Tensor, index: Tensor, seed: int, iteration: int
-    ) -> Iterator[tuple[Tensor, dict[str, Any]]]:
+    @property
+    def of_policy(self) -> "TextSampler":
+        """A sampler whose rollouts are drawn from the policy, also where these are of the data."""
+        return TextSampler(**{f.name: getattr(self, f.name) for f in fields(TextSampler)})
+
+    def _fields(self, request: RolloutRequest) -> Iterator[tuple[Tensor, dict[str, Any]]]:
         """Tokens with their log-probabilities and values, and their texts."""
-        batches = self._rollout(prompts, groups, index, seed, iteration)
-        for chunk, tokens in zip(self._chunks(index), batches, strict=True):
+        chunks = self._chunks(request.index)
+        for chunk, tokens in zip(chunks, self._rollout(request), strict=True):
             yield chunk, {"tokens": tokens, "texts": self.model.texts(tokens)}
 
-    def _rollout(
-        self, prompts: Sequence[Prompt], groups: Tensor, index: Tensor, seed: int, iteration: int
-    ) -> Iterator[Tokens]:
-        """The tokens of a rollout's rows `index`, a chunk of `_chunks` each."""
-        uniform = rng.uniform(seed, "tokens", [iteration], index.tolist(), [self.dynamics.length])
-        return self._tokens([prompt.text for prompt in prompts], index, uniform)
+    def _rollout(self, request: RolloutRequest) -> Iterator[Tokens]:
+        """The tokens of the samples, a chunk of `_chunks` each."""
+        key, numbers = [request.iteration], request.index.tolist()
+        uniform = rng.uniform(request.seed, "tokens", key, numbers, [self.dynamics.length])
+        return self._tokens(request.texts, request.index, uniform)
 
     def draw(
         self, prompts: Sequence[str], *, seed: int, stream: str, rows: Tensor | None = None
@@ -89,7 +89,8 @@ class TextSampler(Sampler):
         chunks = [*self._chunks(index)]
         order = torch.arange(len(index)) if self.in_order else None
         if order is None and len(chunks) > 1:
-            order = self._order(mask, index)
+            lengths = mask.sum(1).cpu()[index]
+            order = lengths.argsort(stable=True) if bool((lengths != lengths[0]).any()) else None
         if order is None:
             for chunk in chunks:
                 rows = index[chunk]
@@ -110,12 +111,6 @@ class TextSampler(Sampler):
         whole = index_rows(concat(drawn), order.argsort())
         for chunk in chunks:
             yield index_rows(whole, chunk)
-
-    @staticmethod
-    def _order(mask: Tensor, index: Tensor) -> Tensor | None:
-        """The rows `index` by length of their prompts; None where all are equally long."""
-        lengths = mask.sum(1).cpu()[index]
-        return None if bool((lengths == lengths[0]).all()) else lengths.argsort(stable=True)
 
     def _drawn(self, ids: Tensor, mask: Tensor, uniform: Tensor) -> Tokens:
         numbers = to_device(uniform, self.model.device)

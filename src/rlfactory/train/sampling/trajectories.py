@@ -79,8 +79,6 @@ def integrate(
     """The latents at the last of `times`, one step per interval; none is stored.
 
     Args:
-        model: predicts the velocity or noise.
-        condition: one row per sample.
         x: `[B, C, h, w]` at the first of `times`.
         times: noise levels `[n + 1]`.
         dynamics: takes the steps.

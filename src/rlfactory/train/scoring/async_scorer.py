@@ -1,9 +1,9 @@
 """Computes rewards in a background thread, while the next samples are drawn."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise
@@ -17,20 +17,23 @@ from rlfactory.reward.base import Reward, RewardError, Samples
 from rlfactory.utils.pytree import concat, index_rows, merge_rows
 from rlfactory.utils.workers import WorkerThread
 
+Scores = dict[str, Tensor]
+ScoreFunction = Callable[[Samples], Scores]
+POLL = 0.1
+"""Seconds between two calls of `advance` while scores are waited for."""
 
-def networks_of(rewards: Iterable[Reward]) -> list[nn.Module]:
-    """Each network in an attribute of a reward, or of an object of this package in one, once."""
-    seen: set[int] = set()
-    return [module for reward in rewards for module in _networks(reward, seen)]
 
+def networks_of(value: object, seen: set[int] | None = None) -> list[nn.Module]:
+    """Each network in an attribute of a reward, or of an object of this package in one, once.
 
-def _networks(value: object, seen: set[int]) -> Iterator[nn.Module]:
+    `value` may be a list of rewards; nothing in `seen`, by its id, is looked at again.
+    """
+    seen = set() if seen is None else seen
     if id(value) in seen:
-        return
+        return []
     seen.add(id(value))
     if isinstance(value, nn.Module):
-        yield value
-        return
+        return [value]
     items: Iterable[object] = ()
     if isinstance(value, Mapping):
         items = value.values()
@@ -38,14 +41,7 @@ def _networks(value: object, seen: set[int]) -> Iterator[nn.Module]:
         items = value
     elif isinstance(value, Reward) or type(value).__module__.startswith("rlfactory."):
         items = getattr(value, "__dict__", {}).values()
-    for item in items:
-        yield from _networks(item, seen)
-
-
-Scores = dict[str, Tensor]
-ScoreFunction = Callable[[Samples], Scores]
-POLL = 0.1
-"""Seconds between two calls of `advance` while scores are waited for."""
+    return [network for item in items for network in networks_of(item, seen)]
 
 
 @dataclass(frozen=True)
@@ -64,17 +60,12 @@ class Scorer:
     offloader: OffloadedModules | None = None
     advance: Callable[[int], None] | None = None
 
-    @contextmanager
-    def begin(self, score: ScoreFunction, size: int = 1) -> Iterator["PendingScores"]:
+    def begin(self, score: ScoreFunction, size: int = 1) -> "closing[PendingScores]":
         """Score samples, which come in groups of `size`, one after another.
 
         At the end of the `with`, batches whose scoring has not begun are dropped.
         """
-        pending = PendingScores(score, size, self)
-        try:
-            yield pending
-        finally:
-            pending.release()
+        return closing(PendingScores(score, size, self))
 
 
 class PendingScores:
@@ -91,7 +82,7 @@ class PendingScores:
         self._thread: WorkerThread | None = None
         self._busy = self._waited = 0.0
 
-    def release(self) -> None:
+    def close(self) -> None:
         """Let go of the thread and of the device."""
         if self._thread is not None:
             self._thread.end()
@@ -130,7 +121,7 @@ class PendingScores:
             for batch in self._batches
         ]
         self._waited += perf_counter() - begun
-        self.release()
+        self.close()
         ends = [*accumulate((len(next(iter(b.values()), ())) for b in batches), initial=0)]
         rows = [slice(*ends_of) for ends_of in pairwise(ends)]
         return merge_rows(zip(rows, batches, strict=True), ends[-1])

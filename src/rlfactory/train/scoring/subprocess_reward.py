@@ -15,12 +15,7 @@ import torch
 from torch import Tensor
 
 from rlfactory.prompts.base import Prompt
-from rlfactory.reward.base import (
-    Reward,
-    RewardError,
-    Samples,
-    score_checked,
-)
+from rlfactory.reward.base import Reward, RewardError, Samples, score_checked
 from rlfactory.train.metrics import REWARD_ERRORS
 from rlfactory.utils.errors import RemoteError, users_line
 from rlfactory.utils.processes import signal_handlers
@@ -38,9 +33,7 @@ class SubprocessReward(Reward):
     replaced.
 
     Args:
-        node: the configuration of the reward.
         key: its configuration key, which error messages name.
-        device: where its networks compute.
         timeout: seconds for a batch; None for no limit.
         processes: the number of processes, which share the groups of a batch.
 
@@ -59,9 +52,8 @@ class SubprocessReward(Reward):
     ) -> None:
         self._recipe, self.timeout = (dict(node), key, str(device)), timeout
         self._workers = [_Worker(self._recipe) for _ in range(processes)]
-        metadata = [worker.metadata() for worker in self._workers][0]
-        for name, value in metadata.items():
-            setattr(self, name, value)
+        for worker in self._workers:
+            vars(self).update(worker.metadata())
 
     def check_prompts(self, prompts: Iterable[Prompt]) -> None:
         self._workers[0].check_prompts([*prompts])
@@ -72,22 +64,20 @@ class SubprocessReward(Reward):
         shards = _split_groups(samples.groups, len(self._workers))
         busy = list(zip(self._workers, shards, strict=False))
         for worker, rows in busy:
-            worker.send(index_rows(samples, rows))
+            worker.begin(index_rows(samples, rows))
         end = None if self.timeout is None else monotonic() + self.timeout
-        parts = [
-            (rows, self._receive(index, worker, end)) for index, (worker, rows) in enumerate(busy)
-        ]
+        parts = [(rows, self._receive(index, end)) for index, (_, rows) in enumerate(busy)]
         return merge_rows(parts, len(samples.prompts), [self.main])
 
-    def _receive(self, index: int, worker: "_Worker", end: float | None) -> Mapping[str, Tensor]:
+    def _receive(self, index: int, end: float | None) -> Mapping[str, Tensor]:
         """A worker's scores; none if it timed out or died, and then it is replaced."""
         try:
-            return worker.scores(end)
+            return self._workers[index].scores(end)
         except TimeoutError:
             log.error("reward %s gave no answer within %g s", self.main, self.timeout)
         except (EOFError, OSError):
             log.error("the process of reward %s died", self.main)
-        worker.kill()
+        self._workers[index].kill()
         self._workers[index] = _Worker(self._recipe)
         return {}
 
@@ -97,12 +87,11 @@ class SubprocessReward(Reward):
             worker.kill()
 
 
-class _Worker:
+class _Worker(WorkerProcess):
     """A process that holds the reward."""
 
     def __init__(self, recipe: tuple[Mapping[str, Any], str, str]) -> None:
-        self._process = WorkerProcess(_serve, *recipe, torch.get_num_threads())
-        self.kill = self._process.kill
+        super().__init__(_serve, *recipe, torch.get_num_threads())
         self._is_ready = False
 
     def metadata(self) -> dict[str, Any]:
@@ -111,20 +100,20 @@ class _Worker:
         return self._answer()  # type: ignore[no-any-return]
 
     def check_prompts(self, prompts: list[Prompt]) -> None:
-        self._process.send(("check_prompts", prompts))
+        self.send(("check_prompts", prompts))
         self._answer()
 
-    def send(self, samples: Samples) -> None:
+    def begin(self, samples: Samples) -> None:
         if not self._is_ready:
             self.metadata()
-        self._process.send(("score", _pack(samples)))
+        self.send(("score", _pack(samples)))
 
     def scores(self, end: float | None) -> Mapping[str, Tensor]:
         return {name: torch.from_numpy(values) for name, values in self._answer(end).items()}
 
     def _answer(self, end: float | None = None) -> Any:
         """The value of the next answer; RewardError if it is an error."""
-        kind, value, error = self._process.receive(end)
+        kind, value, error = self.receive(end)
         cause = None if error is None else RemoteError(*error)
         if cause is not None:
             log.error("in the process of a reward", exc_info=cause)

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from rlfactory.report.page import SHOWN, notebook_html
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.samples import sample_table
-from rlfactory.tools.run import SHOWN, as_html
 
 
 def test_texts_are_a_table_of_the_first_ones(tmp_path: Path) -> None:
@@ -16,7 +16,7 @@ def test_texts_are_a_table_of_the_first_ones(tmp_path: Path) -> None:
     table = sample_table("title", ["a & b"] * count, completions, scores)
     table.save(folder.samples / "eval_000002.json")
     (folder.samples / "eval_000002.md").write_text(table.markdown())
-    html = as_html(folder, {}, {"length": 2.0})
+    html = notebook_html(folder, {}, {"length": 2.0})
     assert html.count(">&lt;b&gt;") == SHOWN
     assert "&lt;b&gt;0&lt;/b&gt; | a\n b</td>" in html
     assert ">a &amp; b</td>" in html
@@ -28,4 +28,4 @@ def test_texts_are_a_table_of_the_first_ones(tmp_path: Path) -> None:
 
 
 def test_a_run_without_an_evaluation_shows_its_path(tmp_path: Path) -> None:
-    assert as_html(RunFolder(tmp_path), {}, {}) == f"<p><code>{tmp_path}</code></p>"
+    assert notebook_html(RunFolder(tmp_path), {}, {}) == f"<p><code>{tmp_path}</code></p>"
