@@ -94,7 +94,9 @@ def process_info(node: Node) -> ProcessInfo | None:
     env = os.environ
     if node.get("launcher") == "slurm" and not env.get("RANK"):
         # a batch script has a SLURM_PROCID too; the step alone says that srun started this
-        return _slurm_info(node.get("port")) if {"SLURM_PROCID", "SLURM_STEP_ID"} <= {*env} else None
+        return (
+            _slurm_info(node.get("port")) if {"SLURM_PROCID", "SLURM_STEP_ID"} <= {*env} else None
+        )
     if not (env.get("RANK") and env.get("WORLD_SIZE")):
         return None
     rank = _number("RANK")

@@ -264,7 +264,9 @@ def require_launcher(name: str, words: Sequence[str] = ()) -> None:
         try:
             launcher_options(name, [word])
         except CompositionError as error:
-            raise PlanError([Problem(key, " ".join(str(error.__cause__ or error).split()))]) from error
+            raise PlanError(
+                [Problem(key, " ".join(str(error.__cause__ or error).split()))]
+            ) from error
 
 
 class HydraLauncher:
