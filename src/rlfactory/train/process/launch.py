@@ -22,6 +22,7 @@ from rlfactory.hardware.environment import (
     is_distributed,
     lacks_gpu,
     needs_launch,
+    process_info,
     started_processes,
 )
 from rlfactory.run.folder import RunFolder, RunFolderError, Status
@@ -71,7 +72,9 @@ def require_possible(config: Mapping[str, Any]) -> None:
         message = f"is for one process, and by WORLD_SIZE a launcher has started {count}"
         several = f"type hardware=ddp hardware.processes={count}, or without one unset WORLD_SIZE"
         raise PlanError([Problem("hardware", f"{message}; {several}", "hardware=ddp")])
-    if not needs_launch(node):
+    # in a batch script one process would train alone, and its other tasks idle
+    is_batch = is_distributed(node) and process_info(node) is None and "SLURM_PROCID" in os.environ
+    if not (needs_launch(node) or is_batch):
         return
     if node["launcher"] == "slurm":
         message = "is slurm, but srun did not start this process; type srun before the command"
