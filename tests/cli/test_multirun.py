@@ -201,7 +201,7 @@ def test_a_launcher_of_hydra_runs_the_jobs_elsewhere(
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(process, "run_with_hydra_launcher", launch)
-    monkeypatch.setattr("rlfactory.cli.multirun.require_launcher", lambda name: None)
+    monkeypatch.setattr("rlfactory.cli.multirun.require_launcher", lambda name, words: None)
     words = ["seed=1,2", "run_dir=all", "hydra/launcher=submitit_slurm", "hydra.launcher.mem_gb=9"]
     assert app.dispatch(["check", "-m", *words]) == 0
     assert app.dispatch(["-m", *words]) == 1

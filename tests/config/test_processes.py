@@ -9,7 +9,7 @@ from rlfactory.hardware import environment
 from rlfactory.hardware.environment import GPU
 
 ENVIRONMENT = (
-    *("RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES", "SLURM_PROCID"),
+    *("RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES", "SLURM_PROCID", "SLURM_STEP_ID"),
     *("SLURM_NTASKS", "SLURM_STEP_NODELIST"),
 )
 
@@ -83,6 +83,7 @@ def test_auto_is_what_a_launcher_has_started(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delenv("RANK")
     monkeypatch.setenv("SLURM_PROCID", "0")
     monkeypatch.setenv("SLURM_NTASKS", "2")
+    monkeypatch.setenv("SLURM_STEP_ID", "0")
     assert plan_from_words("hardware=slurm").config["hardware"]["processes"] == 2
 
 

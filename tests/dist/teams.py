@@ -86,6 +86,7 @@ def of_slurm(place: ProcessInfo) -> dict[str, str]:
         "SLURM_NTASKS": str(place.world_size),
         "SLURM_LOCALID": str(place.local_rank),
         "SLURM_JOB_ID": "7",
+        "SLURM_STEP_ID": "0",
         "SLURM_LAUNCH_NODE_IPADDR": place.master_addr,
         "MASTER_PORT": str(place.master_port),
     }

@@ -15,9 +15,11 @@ from rlfactory.hardware.environment import (
     is_quiet,
     needs_launch,
     process_info,
+    started_processes,
     use_expandable_segments,
     visible_gpus,
 )
+from rlfactory.utils.errors import UserError
 
 MANY = {
     "_target_": "rlfactory.hardware.distributed.Distributed",
@@ -26,7 +28,13 @@ MANY = {
     "processes": 2,
 }
 NODES = ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST")
-SLURM = {"SLURM_PROCID": "3", "SLURM_NTASKS": "8", "SLURM_LOCALID": "1", "SLURM_JOB_ID": "77"}
+SLURM = {
+    "SLURM_PROCID": "3",
+    "SLURM_NTASKS": "8",
+    "SLURM_LOCALID": "1",
+    "SLURM_JOB_ID": "77",
+    "SLURM_STEP_ID": "0",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -75,6 +83,40 @@ def test_tasks_of_slurm_are_processes_where_it_is_chosen(monkeypatch: pytest.Mon
     found = process_info({**node, "port": 4711})
     assert found is not None
     assert found.master_port == 4711
+
+
+def test_a_shell_with_a_rank_left_in_it_is_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    for left in ({"RANK": "3"}, {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": ""}, {"RANK": ""}):
+        with monkeypatch.context() as shell:
+            told(shell, left)
+            assert not is_quiet([]), left
+    told(monkeypatch, {"RANK": "", "WORLD_SIZE": ""})
+    assert process_info(MANY) is None
+    assert started_processes() == 1
+
+
+def test_a_batch_script_is_no_task_of_srun(monkeypatch: pytest.MonkeyPatch) -> None:
+    told(monkeypatch, SLURM)
+    monkeypatch.delenv("SLURM_STEP_ID")
+    assert process_info({**MANY, "launcher": "slurm"}) is None
+    assert not is_quiet(["hardware=slurm"])
+
+
+@pytest.mark.parametrize(
+    ("env", "launcher", "said"),
+    [
+        ({"RANK": "x", "WORLD_SIZE": "2"}, "auto", "RANK is 'x'"),
+        ({"RANK": "0", "WORLD_SIZE": "2.0"}, "auto", "WORLD_SIZE is '2.0'"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "a"}, "auto", "MASTER_PORT is 'a'"),
+        ({"SLURM_PROCID": "0", "SLURM_STEP_ID": "0"}, "slurm", "SLURM_NTASKS is not set"),
+    ],
+)
+def test_variables_that_no_launcher_sets_so_are_named(
+    monkeypatch: pytest.MonkeyPatch, env: dict[str, str], launcher: str, said: str
+) -> None:
+    told(monkeypatch, env)
+    with pytest.raises(UserError, match=f"{said}; allowed is a whole number"):
+        process_info({**MANY, "launcher": launcher})
 
 
 def test_rank_0_listens_on_the_first_host_of_the_step(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from rlfactory.run.disk_errors import DiskError, explain_disk_errors
+from rlfactory.run.disk_errors import OF_DISK, DiskError, explain_disk_errors
 from rlfactory.run.folder import RunFolder, enough_space
 from rlfactory.run.log_file import attach_log
 from rlfactory.run.metrics import MetricsLog, read
@@ -33,6 +33,7 @@ FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             "Read-only file system; check the disk of ",
         ),
         (OSError(errno.EIO, "Input/output error"), "Input/output error; check the disk of "),
+        (OSError(errno.EFBIG, "File too large"), r"raise the limit on a file's size \(ulimit -f\)"),
         (FileNotFoundError(errno.ENOENT, "No such file"), "No such file; check the disk of "),
         (SafetensorError("Error: I/O error: Disk full (os error 28)"), "Disk full .*make room"),
         (OSError("odd"), "odd; check the disk of "),
@@ -71,6 +72,21 @@ def test_an_explained_error_is_not_explained_again(tmp_path: Path) -> None:
 def test_other_errors_pass_unchanged(tmp_path: Path, error: Exception) -> None:
     with pytest.raises(type(error), match="no disk"), explain_disk_errors(tmp_path, "the thing"):
         raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [(FULL, DiskError), (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), OSError)],
+)
+def test_around_a_whole_run_errors_of_a_disk_alone_are_explained(
+    tmp_path: Path, error: OSError, kind: type[OSError]
+) -> None:
+    with (
+        pytest.raises(kind) as ended,
+        explain_disk_errors(tmp_path, "a file of the run", numbers=OF_DISK),
+    ):
+        raise error
+    assert (ended.value is error) == (kind is OSError)
 
 
 @pytest.fixture

@@ -115,6 +115,31 @@ def test_what_is_not_installed(monkeypatch: pytest.MonkeyPatch, name: str) -> No
     require_launcher("pool")
 
 
+@pytest.mark.parametrize(
+    ("name", "word", "said"),
+    [
+        ("joblib", "foo=1", "hydra.launcher.foo: there is no such key; known here: .*n_jobs"),
+        ("joblib", "n_jobs=many", "hydra.launcher.n_jobs: .*many"),
+        ("pool", "n_jobs=2", "hydra.launcher.n_jobs: there is no such key; pool reads none"),
+    ],
+)
+def test_words_that_set_up_a_launcher_are_checked_before_jobs(
+    name: str, word: str, said: str
+) -> None:
+    if not is_installed(name):
+        pytest.skip(f"{LAUNCHERS[name]} is not installed")
+    with pytest.raises(PlanError, match=said):
+        require_launcher(name, [f"hydra.launcher.{word}"])
+
+
+def test_slurm_is_refused_where_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "is_installed", lambda package: True)
+    monkeypatch.setattr("shutil.which", lambda program: None)
+    with pytest.raises(PlanError, match="no srun here") as caught:
+        require_launcher("submitit_slurm")
+    assert caught.value.problems[0].fix == "hydra/launcher=submitit_local"
+
+
 class Told:
     """Remembers what became of jobs."""
 

@@ -44,7 +44,7 @@ def run_jobs(words: Sequence[str], start: Callable[[Plan], int]) -> int:
     sweep = Path("multirun") / datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     of_launcher = [w for w in words if override_key(w).startswith(LAUNCHER)]
     request = read_request([sweep.name, *of_launcher])
-    require_launcher(request.launcher)
+    require_launcher(request.launcher, request.launcher_words)
     jobs = jobs_of(words, sweep)
     plans = _plans(jobs)
     if of_launcher:

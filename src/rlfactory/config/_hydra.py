@@ -236,22 +236,35 @@ def run_with_hydra_launcher(
         What each job returned or raised.
     """
     quoted = str(folder.resolve()).replace("'", "\\'")
-    overrides = [
-        *(f"hydra/launcher={launcher}", "hydra/job_logging=none", "hydra/hydra_logging=none"),
-        *(f"hydra.sweep.dir='{quoted}'", "hydra.sweep.subdir=.", "hydra.output_subdir=null"),
-        *("hydra.job.chdir=false", *words),
-    ]
-    version.setbase("1.3")
-    setup_globals()
+    folders = (f"hydra.sweep.dir='{quoted}'", "hydra.sweep.subdir=.", "hydra.output_subdir=null")
+    loader, config = _with_launcher(launcher, [*folders, "hydra.job.chdir=false", *words])
     plugins = Plugins.instance()
-    loader = ConfigLoaderImpl(create_config_search_path(None))
-    config = loader.load_configuration(None, overrides, hydra.types.RunMode.MULTIRUN)
     context = hydra.types.HydraContext(config_loader=loader, callbacks=Callbacks(config))
     plugin = plugins.instantiate_launcher(
         hydra_context=context, task_function=_NumberedTask(work), config=config
     )
     jobs = [[f"+number={number}"] for number in range(count)]
     return [job._return_value for job in plugin.launch(jobs, initial_job_idx=0)]
+
+
+def launcher_options(launcher: str, words: Sequence[str] = ()) -> list[str]:
+    """The keys of a launcher plug-in, set up by words `hydra.launcher.KEY=VALUE`.
+
+    Raises:
+        CompositionError: a word names no such key, or its value has another type.
+    """
+    _, config = _with_launcher(launcher, words)
+    return sorted(key for key in config.hydra.launcher if key != "_target_")
+
+
+def _with_launcher(launcher: str, words: Sequence[str]) -> tuple[ConfigLoaderImpl, DictConfig]:
+    """Hydra's own configuration with a launcher plug-in, and what has composed it."""
+    logging = ("hydra/job_logging=none", "hydra/hydra_logging=none")
+    version.setbase("1.3")
+    setup_globals()
+    loader = ConfigLoaderImpl(create_config_search_path(None))
+    overrides = [f"hydra/launcher={launcher}", *logging, *words]
+    return loader, loader.load_configuration(None, overrides, hydra.types.RunMode.MULTIRUN)
 
 
 def install_completion(argv: Sequence[str]) -> None:

@@ -11,6 +11,8 @@ from functools import cache
 from glob import glob
 from typing import Any
 
+from rlfactory.utils.errors import UserError
+
 DISTRIBUTED = "rlfactory.hardware.distributed.Distributed"
 """The `_target_` of the hardware that runs in several processes."""
 AUTO = "auto"
@@ -20,6 +22,9 @@ PORTS = range(20_000, 60_000)
 GPU_DEVICES = ("/dev/nvidia[0-9]*", "/dev/nvidia-caps*", "/dev/kfd", "/dev/dxg", "/dev/nvhost-*")
 """Device files of NVIDIA's and AMD's drivers."""
 NVIDIA_SMI_SECONDS = 10
+TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+SLURM_VARIABLES = ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_ID")
+"""Those that a rank certainly has, its number first."""
 ALLOCATOR_VARIABLES = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}
 """The environment variables by which users configure torch's allocator."""
 
@@ -82,19 +87,43 @@ def process_info(node: Node) -> ProcessInfo | None:
     """This process among those that a launcher has started; None if there is no launcher.
 
     All launchers set torchrun's variables but SLURM's srun, which sets its own.
+
+    Raises:
+        UserError: a variable of the launcher's is no whole number.
     """
     env = os.environ
-    if node.get("launcher") == "slurm" and "RANK" not in env:
-        return _slurm_info(node.get("port")) if "SLURM_PROCID" in env else None
-    if "RANK" not in env or "WORLD_SIZE" not in env:
+    if node.get("launcher") == "slurm" and not env.get("RANK"):
+        # a batch script has a SLURM_PROCID too; the step alone says that srun started this
+        return (
+            _slurm_info(node.get("port")) if {"SLURM_PROCID", "SLURM_STEP_ID"} <= {*env} else None
+        )
+    if not (env.get("RANK") and env.get("WORLD_SIZE")):
         return None
+    rank = _number("RANK")
     return ProcessInfo(
-        rank=int(env["RANK"]),
-        world_size=int(env["WORLD_SIZE"]),
-        local_rank=int(env.get("LOCAL_RANK", env["RANK"])),
-        master_addr=env.get("MASTER_ADDR", "127.0.0.1"),
-        master_port=int(env.get("MASTER_PORT", node.get("port") or PORTS[0])),
+        rank=rank,
+        world_size=_number("WORLD_SIZE"),
+        local_rank=_number("LOCAL_RANK", rank),
+        master_addr=env.get("MASTER_ADDR") or "127.0.0.1",
+        master_port=_number("MASTER_PORT", node.get("port") or PORTS[0]),
     )
+
+
+def started_processes() -> int:
+    """The number of processes that a launcher says it has started; 1 where none says so."""
+    return _number("WORLD_SIZE", 1)
+
+
+def _number(name: str, default: int | None = None) -> int:
+    """A variable of a launcher's; UserError where it is no whole number, or must be set."""
+    text = os.environ.get(name, "").strip()
+    if text.isdecimal():
+        return int(text)
+    if text or default is None:
+        found = f"is {text!r}" if text else "is not set"
+        allowed = "allowed is a whole number, as a launcher sets it; without one, unset it"
+        raise UserError(f"the environment variable {name} {found}; {allowed}")
+    return default
 
 
 def is_non_main(node: Node) -> bool:
@@ -121,11 +150,15 @@ def auto_processes(node: Node) -> int:
 
 
 def is_quiet(typed: Sequence[str]) -> bool:
-    """Whether this process leaves messages to rank 0; also of a command that can't be planned."""
-    rank = os.environ.get("RANK")
-    if rank is None and {"hardware=slurm", "hardware.launcher=slurm"} & {*typed}:
-        rank = os.environ.get("SLURM_PROCID")
-    return rank not in (None, "0")
+    """Whether this process leaves messages to rank 0; also of a command that can't be planned.
+
+    A shell may have a RANK left that no launcher set, and nobody else would say what is wrong.
+    """
+    env, names = os.environ, TORCHRUN_VARIABLES
+    if not env.get("RANK") and {"hardware=slurm", "hardware.launcher=slurm"} & {*typed}:
+        names = SLURM_VARIABLES
+    values = [env.get(name, "") for name in names]
+    return all(map(str.isdecimal, values)) and int(values[0]) > 0
 
 
 def visible_gpu_names() -> list[str] | None:
@@ -207,11 +240,11 @@ def _slurm_info(port: int | None) -> ProcessInfo:
     # all tasks of a step compute the same one, and two steps on a machine seldom do
     chosen = port or PORTS[zlib.crc32(job.encode()) % len(PORTS)]
     return ProcessInfo(
-        rank=int(env["SLURM_PROCID"]),
-        world_size=int(env["SLURM_NTASKS"]),
-        local_rank=int(env.get("SLURM_LOCALID", "0")),
+        rank=_number("SLURM_PROCID"),
+        world_size=_number("SLURM_NTASKS"),
+        local_rank=_number("SLURM_LOCALID", 0),
         master_addr=env.get("MASTER_ADDR") or _slurm_master(),
-        master_port=int(env.get("MASTER_PORT", chosen)),
+        master_port=_number("MASTER_PORT", chosen),
     )
 
 

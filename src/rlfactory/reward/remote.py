@@ -113,8 +113,9 @@ class ServedReward(HttpReward):
             raise RewardError(f"{place}: no reward answers there: {error}{hint}") from error
         # a server of an earlier version says nothing of its further scores
         health = {"better": {}, **health}
-        if mismatch({key: health.get(key) for key in _Health.__annotations__}, _Health):
-            raise RewardError(f"{place} is no reward server: see docs/serve.md")
+        known = {key: health[key] for key in _Health.__annotations__ if key in health}
+        if fault := mismatch(known, _Health):
+            raise RewardError(f"{place} is no reward server: in /health {fault}; see docs/serve.md")
         if health.get("protocol") != PROTOCOL:
             raise RewardError(
                 f"{place} speaks protocol {health.get('protocol')!r}, and this is {PROTOCOL}:"

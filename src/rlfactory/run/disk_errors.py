@@ -4,7 +4,7 @@ import errno
 import re
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +14,8 @@ from rlfactory.run.folder import NoRoomError
 from rlfactory.utils.console import size
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
+OF_DISK = (*FULL, errno.EROFS, errno.EIO, errno.EFBIG)
+"""Errors that nothing but a disk has: a connection or a file of the user's may have the others."""
 
 
 class DiskError(OSError):
@@ -22,7 +24,12 @@ class DiskError(OSError):
 
 @contextmanager
 def explain_disk_errors(
-    folder: Path, what: str, needed: int = 0, *, resumes: bool = True
+    folder: Path,
+    what: str,
+    needed: int = 0,
+    *,
+    resumes: bool = True,
+    numbers: Sequence[int] | None = None,
 ) -> Iterator[None]:
     """Turn an error of the disk into a DiskError that names what could not be written.
 
@@ -31,6 +38,7 @@ def explain_disk_errors(
         what: what is written, the first words of the message.
         needed: the bytes that it takes, if known; named where the disk is full.
         resumes: whether the message tells the user to resume the run.
+        numbers: the error numbers that are explained; None: all.
 
     Raises:
         DiskError: the disk is full, over its quota, read-only or no longer there. Other errors
@@ -41,8 +49,11 @@ def explain_disk_errors(
     except (OSError, NoRoomError, SafetensorError) as error:
         if isinstance(error, DiskError):  # explained already, by a block within this one
             raise
-        if isinstance(error, SafetensorError) and _reason(error)[0] is None:
+        number = _reason(error)[0]
+        if isinstance(error, SafetensorError) and number is None:
             raise  # not about the disk
+        if numbers is not None and number not in numbers:
+            raise
         advice = _describe(error, folder, what, needed)
         command = f"; then type: rlfactory resume {shlex.quote(str(folder))}" if resumes else ""
         raise DiskError(f"{advice}{command}") from error
@@ -56,6 +67,8 @@ def _describe(error: Exception, folder: Path, what: str, needed: int) -> str:
     message = f"{what} could not be written: {reason}"
     if number in FULL:
         return f"{message} ({_free_space(folder, needed)}); make room"
+    if number == errno.EFBIG:
+        return f"{message}; raise the limit on a file's size (ulimit -f)"
     return f"{message}; check the disk of {folder}"
 
 

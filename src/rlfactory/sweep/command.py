@@ -103,7 +103,7 @@ def prepared(request: SweepArguments) -> Sweep:
     grid = jobs_of(sheet, size, request.typed, request.axes, seeds)
     search = search_of(request, sheet, size, first_measured(columns), folder)
     grid = _of_rows(grid if search else share_stages(grid), request.rows)
-    require_launcher(request.launcher)
+    require_launcher(request.launcher, request.launcher_words)
     table = Table(name, size, sheet.about, columns, rows_of(sheet), grid)
     jobs = search.known(grid) if search else grid
     tried = search.probes(grid) + jobs if search else grid

@@ -6,6 +6,7 @@ A failure does not stop the others.
 import logging
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,8 +19,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from rlfactory.config._hydra import CompositionError, run_with_hydra_launcher
-from rlfactory.config.problems import PlanError, Problem
+from rlfactory.config._hydra import (
+    CompositionError,
+    launcher_options,
+    run_with_hydra_launcher,
+)
+from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.config.words import typed_value
 from rlfactory.sweep.arguments import LAUNCHERS, SweepArguments, is_installed
 from rlfactory.sweep.folder import job_output, state_of, take
@@ -236,12 +241,32 @@ Runner = Callable[[Sequence[JobCommand]], None]
 log = logging.getLogger(__name__)
 
 
-def require_launcher(name: str) -> None:
-    """PlanError unless a launcher's package is installed."""
+def require_launcher(name: str, words: Sequence[str] = ()) -> None:
+    """PlanError unless a launcher can start jobs here.
+
+    Args:
+        name: the launcher.
+        words: `hydra.launcher.KEY=VALUE`, which set it up.
+    """
     package = LAUNCHERS[name]
     if package and not is_installed(package):
         message = f"{name} is not installed; type pip install {package}"
         raise PlanError([Problem("hydra/launcher", message)])
+    if name == "submitit_slurm" and shutil.which("srun") is None:
+        message = "submitit_slurm needs SLURM, and there is no srun here; submitit_local needs none"
+        raise PlanError([Problem("hydra/launcher", message, "hydra/launcher=submitit_local")])
+    known = launcher_options(name) if package and words else []
+    for word in words:
+        key = override_key(word)
+        if key.split(".")[2] not in known:
+            read = f"known here: {', '.join(known)}" if known else f"{name} reads none"
+            raise PlanError([Problem(key, f"there is no such key; {read}")])
+        try:
+            launcher_options(name, [word])
+        except CompositionError as error:
+            raise PlanError(
+                [Problem(key, " ".join(str(error.__cause__ or error).split()))]
+            ) from error
 
 
 class HydraLauncher:

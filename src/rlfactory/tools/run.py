@@ -110,11 +110,12 @@ class Run:
             weights: the weight set, `policy` or `ema`.
             best: take the best checkpoint by score instead of the newest one.
         """
+        from rlfactory.hardware.torch_defaults import torch_defaults
         from rlfactory.run.inputs import with_inputs
         from rlfactory.tools.restore import find_checkpoint, restored_components
         from rlfactory.tools.sample import SamplingOptions, draw_samples, sampling_config
 
-        with live_objects(self._required({}, of_model=True)):
+        with torch_defaults(), live_objects(self._required({}, of_model=True)):
             checkpoint = find_checkpoint(self.path, best)
             config = with_inputs(self.config, self.folder)
             given = [as_prompt(prompt) for prompt in prompts]
@@ -150,10 +151,11 @@ class Run:
         Raises:
             UserError: there is no checkpoint, or the folder can't be written.
         """
+        from rlfactory.hardware.torch_defaults import torch_defaults
         from rlfactory.tools.export.command import ExportOptions, export_run
         from rlfactory.tools.restore import find_checkpoint
 
-        with live_objects(self._required({}, of_model=True)):
+        with torch_defaults(), live_objects(self._required({}, of_model=True)):
             config = self.config
             chosen = weights or config["evaluation"]["weights"]
             checkpoint = find_checkpoint(self.path, best)

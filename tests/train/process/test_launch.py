@@ -306,6 +306,15 @@ def test_slurm_is_refused_outside_of_it(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.delenv("SLURM_PROCID", raising=False)
     with pytest.raises(PlanError, match="srun did not start this process"):
         require_possible({"hardware": {**NODE, "launcher": "slurm"}})
+    alone = {"hardware": {**NODE, "launcher": "slurm", "processes": 1}}
+    require_possible(alone)
+    monkeypatch.setenv("SLURM_PROCID", "0")  # as a batch script has it
+    monkeypatch.delenv("SLURM_STEP_ID", raising=False)
+    with pytest.raises(PlanError, match="type srun before the command"):
+        require_possible(alone)
+    monkeypatch.setenv("SLURM_STEP_ID", "0")
+    monkeypatch.setenv("SLURM_NTASKS", "1")
+    require_possible(alone)
 
 
 def test_a_gpu_that_is_not_there_is_said_before_a_run_begins(

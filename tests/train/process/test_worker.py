@@ -1,5 +1,6 @@
 """Whole runs through the command, on the model that ships and the smallest of budgets."""
 
+import errno
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -17,6 +19,8 @@ from diffusers import SD3Transformer2DModel, StableDiffusion3Pipeline
 from PIL import Image
 
 from rlfactory.cli import app
+from rlfactory.cli.resume import create_run
+from rlfactory.config.overrides import plan_from_words
 from rlfactory.model.pipelines.local_models import zoo_path
 from rlfactory.reward.jpeg import Compressibility
 from rlfactory.run.folder import RunFolder, RunFolderError
@@ -24,7 +28,7 @@ from rlfactory.train import session as session_module
 from rlfactory.train.checkpointing import savepoint
 from rlfactory.train.process import worker
 from rlfactory.train.process.signals import Stop
-from rlfactory.train.process.worker import requeue
+from rlfactory.train.process.worker import requeue, train_in_python
 
 DOCS = Path(__file__).parents[3] / "docs"
 TINY = [
@@ -42,6 +46,12 @@ TINY = [
 
 def train(run: Path, *words: str) -> int:
     return app.dispatch([f"run_dir={run}", *TINY, *words])
+
+
+def new_run(run: Path) -> Path:
+    """A run folder in which nothing has been trained."""
+    create_run(plan_from_words(f"run_dir={run}", *TINY), "")
+    return run
 
 
 @pytest.fixture(scope="module")
@@ -247,6 +257,37 @@ def test_memory_that_runs_out_is_told_once_with_what_helps(
     assert "Traceback" not in said
     assert "OutOfMemoryError" in folder.log.read_text()
     assert folder.read_status() == "failed"
+
+
+def test_a_disk_that_fills_outside_of_any_block_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A figure at the end of a run, whose library names no file."""
+    # raised in a library: of code of the user's own its line is said first
+    full = Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    monkeypatch.setattr(session_module.Session, "run", full)
+    run = tmp_path / "run"
+    assert train(run) == 1
+    said = capsys.readouterr().err
+    assert "error: a file of the run could not be written: No space left on device" in said
+    assert f"make room; then type: rlfactory resume {run}" in said
+
+
+def test_a_callers_settings_of_torch_do_not_reach_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def note(self: object) -> str:
+        seen.append((torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")))
+        return "done"
+
+    run = tmp_path / "run"
+    monkeypatch.setattr(session_module.Session, "run", note)
+    with torch.no_grad(), torch.autocast("cpu"):
+        train_in_python(new_run(run))
+        assert torch.is_autocast_enabled("cpu")
+    assert seen == [(True, False)]
 
 
 Slurm = Callable[[str], Path]

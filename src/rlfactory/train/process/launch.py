@@ -17,7 +17,13 @@ from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 from rlfactory.config.problems import PlanError, Problem
-from rlfactory.hardware.environment import is_distributed, lacks_gpu, needs_launch
+from rlfactory.hardware.environment import (
+    is_distributed,
+    lacks_gpu,
+    needs_launch,
+    process_info,
+    started_processes,
+)
 from rlfactory.run.folder import RunFolder, RunFolderError, Status
 from rlfactory.run.lock import require_free
 from rlfactory.run.log_file import last_line
@@ -89,11 +95,13 @@ def require_possible(config: Mapping[str, Any]) -> None:
     if node.get("device") == "cuda" and lacks_gpu():
         message = "is cuda, and no GPU is visible here; auto takes a CPU too"
         raise PlanError([Problem("hardware.device", message, "hardware.device=auto")])
-    if not is_distributed(node) and (count := int(os.environ.get("WORLD_SIZE", "1"))) > 1:
-        message = f"is for one process, and a launcher has started {count}"
-        several = f"hardware=ddp hardware.processes={count}"
-        raise PlanError([Problem("hardware", f"{message}; type {several}", "hardware=ddp")])
-    if not needs_launch(node):
+    if not is_distributed(node) and (count := started_processes()) > 1:
+        message = f"is for one process, and by WORLD_SIZE a launcher has started {count}"
+        several = f"type hardware=ddp hardware.processes={count}, or without one unset WORLD_SIZE"
+        raise PlanError([Problem("hardware", f"{message}; {several}", "hardware=ddp")])
+    # in a batch script one process would train alone, and its other tasks idle
+    is_batch = is_distributed(node) and process_info(node) is None and "SLURM_PROCID" in os.environ
+    if not (needs_launch(node) or is_batch):
         return
     if node["launcher"] == "slurm":
         message = "is slurm, but srun did not start this process; type srun before the command"

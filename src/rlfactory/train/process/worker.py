@@ -17,6 +17,8 @@ import torch
 from rlfactory.config.frozen import frozen_file_problems, read_frozen
 from rlfactory.hardware.base import AllRanksError, Hardware, PeerLostError
 from rlfactory.hardware.environment import is_distributed
+from rlfactory.hardware.torch_defaults import torch_defaults
+from rlfactory.run.disk_errors import OF_DISK, explain_disk_errors
 from rlfactory.run.folder import RunFolder, RunFolderError, Status
 from rlfactory.run.lock import owned
 from rlfactory.run.log_file import attach_log
@@ -83,7 +85,7 @@ def train_in_python(
     and returns `interrupted`.
     """
     folder, stop = RunFolder(path), Stop()
-    with _begun(folder, stop) as config:
+    with torch_defaults(), _begun(folder, stop) as config:
         try:
             status = _train(folder, config, stop, until, force, listeners)
         except Exception as error:
@@ -150,7 +152,9 @@ def _train(
         log.info("computing on %s", device_name(hardware))
         if not is_alone:
             require_same_config(hardware, config, folder.path)
-        outcome = Session(config, folder, until, force, stop, hardware, listeners).run()
+        # what is drawn at the end has no block of its own that says what could not be written
+        with explain_disk_errors(folder.path, "a file of the run", numbers=OF_DISK):
+            outcome = Session(config, folder, until, force, stop, hardware, listeners).run()
         hardware.close()
         return outcome
     except KeyboardInterrupt:
