@@ -10,9 +10,10 @@ from pathlib import Path
 from rlfactory.train.process.run_arguments import EXIT_CODE, STOPPED, RunArguments
 from rlfactory.utils.console import print_status
 from rlfactory.utils.current_folder import leave_current_folder
-from rlfactory.utils.processes import exit_at_once, terminate_with_parent
+from rlfactory.utils.processes import exit_at_once, rare_collection, terminate_with_parent
 
 
+@rare_collection()
 def main(argv: Sequence[str]) -> int:
     """Train; returns 0 also where the run was asked to stop, since torchrun takes all else for a
     failure: it would end the ranks that still save, or start them again. Rank 0 leaves the run's
