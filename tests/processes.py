@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from faulty.accidents import unadorned
 
 from rlfactory.cli import app  # noqa: F401  (imported once, for all runs)
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.model.lm.gpt2_step import GPT2Step
 from rlfactory.model.sd3 import SD3
-from rlfactory.report import run_curves  # noqa: F401  (imported once, for all runs)
 from rlfactory.run.checkpoint import save
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.progress import Progress
@@ -107,7 +107,7 @@ def attempt(words: list[str], prepare: Callable[[], None] = lambda: None) -> tup
         os.dup2(write, 1)
         os.dup2(write, 2)
         sys.argv, code = ["rlfactory", *words], 1
-        run_curves.draw_curves = lambda *_, **__: False
+        unadorned()
         try:
             prepare()
             app.main()

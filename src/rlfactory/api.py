@@ -33,6 +33,7 @@ from rlfactory.utils.console import silenced_notices
 from rlfactory.utils.current_folder import trust_names
 from rlfactory.utils.errors import show_short_tracebacks
 from rlfactory.utils.live_objects import describe, live_objects
+from rlfactory.utils.processes import rare_collection
 
 if TYPE_CHECKING:
     from rlfactory.train.listeners import Iteration, Listener
@@ -108,7 +109,7 @@ def train(
     """
     arguments, typed = split_arguments(words, given)
     listeners = required_listeners(listeners)
-    with live_objects(arguments.objects), silenced_notices():
+    with live_objects(arguments.objects), silenced_notices(), rare_collection():
         planned = _planned(arguments, typed)
         _require_one_process(planned)
         require_possible(planned.config)

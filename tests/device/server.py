@@ -16,6 +16,7 @@ from typing import IO, Any
 
 import iteration  # before torch: it brings the device
 from faulty import warm  # noqa: F401  (imported once, for all jobs)
+from faulty.accidents import unadorned
 from pretended.ledger import LEDGER
 from pretended.tensor import PretendedDevice
 
@@ -24,7 +25,6 @@ from rlfactory.hardware import (
     distributed,  # noqa: F401  (imported once, for all jobs)
     environment,
 )
-from rlfactory.train.evaluation import schedule
 from rlfactory.train.process import worker  # noqa: F401  (imported once, for all jobs)
 
 sys.path.append(str(Path(__file__).parents[1]))
@@ -106,7 +106,7 @@ def answer(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    schedule.draw_curves = lambda *_, **__: False
+    unadorned()
     app.exit_at_once = sys.exit  # a rank's result is written after the command
     environment.GPU_DEVICES = (os.devnull,)  # the pretended GPU has no driver's file
     print(json.dumps({"ready": True}), flush=True)

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1] / "src"))
+sys.path[:0] = [str(HERE.parents[1] / name) for name in ("src", "scripts")]
 
 import torch  # noqa: E402
+from faulty.accidents import unadorned  # noqa: E402
 from torch import Tensor  # noqa: E402
 from torch.distributed.tensor import DTensor  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
@@ -29,7 +30,6 @@ from rlfactory.cli import app  # noqa: E402
 from rlfactory.hardware import distributed  # noqa: E402, F401  (imported once, for all ranks)
 from rlfactory.train import session  # noqa: E402
 from rlfactory.train.checkpointing.savepoint import Savepoint  # noqa: E402
-from rlfactory.train.evaluation import schedule  # noqa: E402
 from rlfactory.train.learner import Learner  # noqa: E402
 from rlfactory.train.process import worker  # noqa: E402, F401  (imported once, for all ranks)
 
@@ -196,7 +196,7 @@ def rank(number: int, port: int, words: Sequence[str], out: Path) -> None:
 
     session.build, Savepoint.save = watched, saved  # type: ignore[method-assign]
     Learner._accumulate_gradient = accumulated  # type: ignore[method-assign]
-    schedule.draw_curves = lambda *_, **__: False
+    unadorned()
     app.exit_at_once = sys.exit  # what was found is written after the command
     sys.argv, code = ["rlfactory", *words], 1
     try:

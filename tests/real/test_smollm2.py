@@ -23,7 +23,7 @@ pytestmark = [
 SMALL = (
     *("model=smollm2", "iterations=2", "prompts_per_iteration=2", "dynamics.length=6"),
     *("evaluation.prompts=2", "evaluation.grid=2", "evaluation.preview_every=0"),
-    *("checkpoint.every=1", "updates_per_iteration=1", "hardware=cpu"),
+    *("updates_per_iteration=1", "hardware=cpu"),
 )
 DRAWN = (*SMALL, "group_size=2", "prompts.count=50")
 LETTERS = "reward=length"
@@ -83,7 +83,7 @@ def test_the_prompt_is_what_transformers_makes_of_the_message(tmp_path: Path) ->
 
 
 def test_a_run_is_resumed_to_the_same_weights_and_peft_opens_its_export(tmp_path: Path) -> None:
-    words = (*DRAWN, LETTERS, "learning_rate.lora=0.01")
+    words = (*DRAWN, LETTERS, "learning_rate.lora=0.01", "checkpoint.every=1")
     run = rl.train(*words, run_dir=tmp_path / "run")
     paused = rl.train(*words, run_dir=tmp_path / "paused", until=1)
     paused.resume()

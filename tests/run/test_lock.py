@@ -20,11 +20,14 @@ SOURCE = Path(__file__).parents[2] / "src"
 RACE = """
 import sys, time
 from pathlib import Path
+from rlfactory.run import lock
 from rlfactory.run.folder import RunFolderError
-from rlfactory.run.lock import OWNER_FILE, owned
-folders = [Path(word) for word in sys.argv[2:]]
+from rlfactory.run.lock import owned
+lock.PROBE_SECONDS = 0.05  # nobody probes here, and the winner stays until all others are refused
+folders = [Path(word) for word in sys.argv[1:]]
 print("ready", flush=True)
-while time.time() < float(sys.argv[1]): pass
+instant = float(sys.stdin.readline())
+while time.time() < instant: pass
 for folder in folders:
     try:
         with owned(folder):
@@ -218,13 +221,17 @@ def test_of_processes_that_begin_at_one_instant_exactly_one_wins(
         folder.mkdir()
         if stale:
             leave(folder, pid=1)
-    count, instant = 4, time.time() + 3
-    words = [sys.executable, "-c", RACE, str(instant), *map(str, folders)]
+    count = 4
+    words = [sys.executable, "-c", RACE, *map(str, folders)]
     environment = os.environ | {"PYTHONPATH": str(SOURCE)}
-    racers = [
-        subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True)
-        for _ in range(count)
-    ]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    racers = [subprocess.Popen(words, env=environment, **pipes, text=True) for _ in range(count)]
+    assert [next(iter(racer.stdout or ())) for racer in racers] == ["ready\n"] * count
+    instant = time.time() + 0.2
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write(f"{instant}\n")
+        racer.stdin.flush()
     for folder in folders:
         end = time.time() + 60
         while len([*folder.glob("refused_*")]) < count - 1:
@@ -233,7 +240,7 @@ def test_of_processes_that_begin_at_one_instant_exactly_one_wins(
         (folder / "end").touch()
     said = [racer.communicate(timeout=60)[0].split() for racer in racers]
     assert all(racer.returncode == 0 for racer in racers)
-    won = sorted(name for words in said for name in words if name != "ready")
+    won = sorted(name for words in said for name in words)
     assert won == sorted(folder.name for folder in folders)
 
 

@@ -1,3 +1,4 @@
+import gc
 import os
 import signal
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rlfactory.utils import processes
-from rlfactory.utils.processes import signal_handlers, start_process
+from rlfactory.utils.processes import rare_collection, signal_handlers, start_process
 
 SOURCE = Path(__file__).parents[2] / "src"
 PARENT = """
@@ -31,6 +32,24 @@ def _python_listens() -> Iterator[None]:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, former)
+
+
+def test_garbage_is_looked_for_rarely_and_not_at_the_end() -> None:
+    before = gc.get_threshold()
+    with rare_collection():
+        assert gc.get_threshold()[0] == 500_000
+    assert gc.get_threshold() == before
+    code = (
+        "import atexit, gc\n"
+        "from rlfactory.utils.processes import rare_collection\n"
+        "atexit.register(lambda: print(gc.get_freeze_count() > 1000))\n"  # the last to be called
+        "with rare_collection(): pass\n"
+        "assert gc.get_freeze_count() == 0\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(SOURCE)}
+    words = [sys.executable, "-c", code]
+    ended = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    assert ended.stdout == "True\n"
 
 
 def test_handlers_are_for_the_block() -> None:

@@ -1,6 +1,5 @@
 """The command `rlfactory`: dispatches subcommands, plans, and starts runs."""
 
-import gc
 import os
 import shlex
 import sys
@@ -30,7 +29,7 @@ from rlfactory.hardware.portable import use_portable_kernels
 from rlfactory.utils.console import guard_terminal, print_error, printable
 from rlfactory.utils.current_folder import leave_current_folder, trust_names
 from rlfactory.utils.errors import UserError, explained
-from rlfactory.utils.processes import exit_at_once
+from rlfactory.utils.processes import exit_at_once, rare_collection
 from rlfactory.utils.version import __version__
 
 if TYPE_CHECKING:
@@ -38,10 +37,9 @@ if TYPE_CHECKING:
     from rlfactory.config.plan import Plan
 
 
+@rare_collection()
 def main() -> None:
     """The console script."""
-    # planning allocates much and frees little; collecting took a fifth of its time
-    gc.set_threshold(500_000)
     if os.environ.get("JPY_PARENT_PID"):
         # `!rlfactory` in a notebook: a pseudo-terminal, but the cell can't rewrite lines; for rich
         os.environ["TTY_COMPATIBLE"] = "0"

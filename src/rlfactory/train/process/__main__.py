@@ -11,9 +11,10 @@ from rlfactory.train.process.launch import EXIT_CODE, RunArguments
 from rlfactory.train.process.signals import SIGNALS
 from rlfactory.utils.console import print_status
 from rlfactory.utils.current_folder import leave_current_folder
-from rlfactory.utils.processes import exit_at_once, terminate_with_parent
+from rlfactory.utils.processes import exit_at_once, rare_collection, terminate_with_parent
 
 
+@rare_collection()
 def main(argv: Sequence[str]) -> int:
     """Train; returns 0 also where the run was asked to stop, since torchrun takes all else for a
     failure: it would end the ranks that still save, or start them again. Rank 0 leaves the run's
