@@ -25,6 +25,7 @@ class Flux(FlowModel):
     """
 
     pipeline = "FluxPipeline"
+    packed = True
 
     def __init__(
         self,
@@ -66,16 +67,19 @@ class Flux(FlowModel):
             velocity = self.network(
                 hidden_states=tokens,
                 timestep=times,
-                guidance=guidance,
                 encoder_hidden_states=text["sequence"],
-                pooled_projections=text["pooled"],
                 txt_ids=x.new_zeros(text["sequence"].shape[1], 3),
                 img_ids=positions,
                 return_dict=False,
+                **self._own_inputs(guidance, text),
             )[0][:, : h * w // 4]
         scale = self.pipe.vae_scale_factor
         unpacked: Tensor = self.pipe._unpack_latents(velocity, h * scale, w * scale, scale)
         return unpacked
+
+    def _own_inputs(self, guidance: Tensor | None, text: TextEmbeddings) -> dict[str, Any]:
+        """What the network reads that Chroma's does not."""
+        return {"guidance": guidance, "pooled_projections": text["pooled"]}
 
     def _tokens(self, x: Tensor, text: TextEmbeddings) -> tuple[Tensor, Tensor]:
         """What the network reads beside the text: tokens `[B, N, 64]`, those of the latents `x`

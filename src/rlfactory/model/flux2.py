@@ -11,7 +11,7 @@ from rlfactory.model.base import Resolution
 from rlfactory.model.flow_model import FlowModel
 from rlfactory.model.lora import ATTENTION_PROJECTIONS
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
-from rlfactory.model.pipelines.loading import decode_patches, encode_patches
+from rlfactory.model.pipelines.latents import Patches
 from rlfactory.model.precision import exact_inputs
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.types import Size
@@ -32,6 +32,8 @@ class Flux2Klein(FlowModel):
     """
 
     pipeline = "Flux2KleinPipeline"
+    latents = Patches()
+    patch = 1
     adapted = TARGETS
 
     def check_options(self) -> None:
@@ -43,12 +45,15 @@ class Flux2Klein(FlowModel):
                 " empty prompt alone; type model.negative_prompt=''"
             )
 
+    @property
+    def token_pixels(self) -> int:
+        """Of a patch of two of the autoencoder's latents, along an edge."""
+        return 2 * self.latent_pixels
+
     def resolution_of(self, size: Size) -> Resolution:
-        """Any multiple of a patch of two latents; the shift depends on the number of steps too."""
+        """The shift depends on the number of steps too."""
         found = super().resolution_of(size)
-        channels, rows, columns = found.shape
-        shape = (4 * channels, rows // 2, columns // 2)
-        return replace(found, shape=shape, step_shift=partial(empirical_shift, rows * columns // 4))
+        return replace(found, step_shift=partial(empirical_shift, found.tokens))
 
     def _encode(self, prompts: list[str]) -> TextEmbeddings:
         sequence, _ = self.pipe.encode_prompt(
@@ -89,12 +94,6 @@ class Flux2Klein(FlowModel):
             return image.to(x.device), text.to(x.device)
 
         return self.kept((*x.shape[-2:], sequence.shape[1], x.device), make)
-
-    def _decode(self, latents: Tensor) -> Tensor:
-        return decode_patches(self.pipe.vae, latents)
-
-    def _latents_of(self, pixels: Tensor) -> Tensor:
-        return encode_patches(self.pipe.vae, pixels)
 
 
 def empirical_shift(tokens: int, steps: int) -> float:

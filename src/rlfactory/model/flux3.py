@@ -1,7 +1,6 @@
 """Adapters for FLUX.3 klein, base and distilled, at any resolution."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,11 +10,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rlfactory.dynamics.schedule import shifted
-from rlfactory.model.base import Resolution
 from rlfactory.model.flow_model import FlowModel
 from rlfactory.model.pipelines.embedding_cache import LENGTHS, TextEmbeddings
-from rlfactory.model.pipelines.loading import decode_patches, encode_patches
-from rlfactory.utils.types import Faults, NonNegative, PositiveInt, Size
+from rlfactory.model.pipelines.latents import Patches
+from rlfactory.utils.types import Faults, NonNegative, PositiveInt
 
 TARGETS = ["attn.to_q", "attn.to_k", "attn.to_v", "attn.to_out.0"]
 WINDOW = 80
@@ -32,6 +30,8 @@ class Flux3Klein(FlowModel):
     """
 
     pipeline = "Flux3ModularPipeline"
+    latents = Patches()
+    patch = 1
     adapted = TARGETS
 
     def __init__(
@@ -48,11 +48,10 @@ class Flux3Klein(FlowModel):
         """
         super().__init__(*given, text_tokens=text_tokens, guidance=guidance, **options)
 
-    def resolution_of(self, size: Size) -> Resolution:
-        """Any multiple of a patch of two latents."""
-        found = super().resolution_of(size)
-        channels, rows, columns = found.shape
-        return replace(found, shape=(4 * channels, rows // 2, columns // 2))
+    @property
+    def token_pixels(self) -> int:
+        """Of a patch of two of the autoencoder's latents, along an edge."""
+        return 2 * self.latent_pixels
 
     def _encode(self, prompts: list[str]) -> TextEmbeddings:
         rows = [
@@ -118,12 +117,6 @@ class Flux3Klein(FlowModel):
             return image.to(x.device), text.to(x.device)
 
         return self.kept((*x.shape[-2:], sequence.shape[1], x.device), make)
-
-    def _decode(self, latents: Tensor) -> Tensor:
-        return decode_patches(self.pipe.vae, latents)
-
-    def _latents_of(self, pixels: Tensor) -> Tensor:
-        return encode_patches(self.pipe.vae, pixels)
 
 
 class Flux3KleinDistilled(Flux3Klein):

@@ -24,14 +24,15 @@ from rlfactory.model.lora import Init, Lora, merge_adapters, with_adapters
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.embedding_cache import IN_MEMORY, PromptCache, TextEmbeddings
 from rlfactory.model.pipelines.hub import no_bars
-from rlfactory.model.pipelines.loading import (
+from rlfactory.model.pipelines.latents import (
+    Latents,
+    Scaled,
     decode_latents,
-    decode_scaled,
     encode_pixels,
-    encode_scaled,
-    load_pipeline,
     to_unit,
 )
+from rlfactory.model.pipelines.loading import load_pipeline
+from rlfactory.model.pipelines.local_models import height_and_width
 from rlfactory.model.pipelines.modular import save_pipeline
 from rlfactory.model.pipelines.teacher_files import adapter_folder
 from rlfactory.model.pipelines.text_encoders import (
@@ -85,6 +86,8 @@ class PipelineModel(ImageModel):
     negatives_beside: ClassVar[bool] = False
     """Whether `_encode` gives rows of the negative prompt with each prompt's, with guidance, named
     `NEGATIVE` and what they stand for: where the negative prompt is read with the picture."""
+    latents: ClassVar[Latents] = Scaled()
+    """How the network's latents follow from the autoencoder's."""
     load_options: ClassVar[Mapping[str, Any]] = {}
     """Keywords for the pipeline's `from_pretrained`."""
 
@@ -155,8 +158,7 @@ class PipelineModel(ImageModel):
 
     def embedding_options(self, size: Size) -> dict[str, object]:
         """What an embedding depends on beside its prompt and the model: its key in the cache."""
-        del size
-        return {}
+        return {"size": height_and_width(size)} if self.pictures else {}  # pictures have it
 
     def check_options(self) -> None:
         """Raise ModelError where an option does not fit the pipeline, which is open."""
@@ -330,6 +332,12 @@ class PipelineModel(ImageModel):
         """Pixels for each latent, along an edge."""
         return int(self.pipe.vae_scale_factor)
 
+    @property
+    def edges(self) -> tuple[int, int]:
+        """Height and width of rollouts, in pixels."""
+        height, width = (self.latent_pixels * edge for edge in self.resolution.shape[-2:])
+        return height, width
+
     def decode(self, latents: Tensor) -> Tensor:
         """Images or videos by the pipeline's own autoencoder."""
         with self.memory.decoding(self.pipe.vae, self.device):
@@ -343,7 +351,7 @@ class PipelineModel(ImageModel):
 
     def _decode(self, latents: Tensor) -> Tensor:
         """Pixels `[B, 3, H, W]`, of a video `[B, F, 3, H, W]`, in [-1, 1]."""
-        return decode_scaled(self.pipe.vae, latents)
+        return self.latents.decode(self.pipe.vae, latents)
 
     def encode_images(self, images: Tensor) -> Tensor:
         """By the pipeline's own autoencoder; of a distribution of latents the mode."""
@@ -352,7 +360,7 @@ class PipelineModel(ImageModel):
 
     def _latents_of(self, pixels: Tensor) -> Tensor:
         """The inverse of `_decode`, as far as the autoencoder is; without gradient."""
-        return encode_scaled(self.pipe.vae, pixels)
+        return self.latents.encode(self.pipe.vae, pixels)
 
     def export(self, folder: Path, values: Mapping[str, Tensor] | None = None) -> None:
         """LoRA: one folder that diffusers and PEFT load. Full: a subfolder named after `part`."""

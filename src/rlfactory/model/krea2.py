@@ -8,7 +8,7 @@ from torch import Tensor
 from rlfactory.model.base import Resolution
 from rlfactory.model.flow_model import FlowModel
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
-from rlfactory.model.pipelines.loading import decode_normalised, encode_normalised
+from rlfactory.model.pipelines.latents import Normalised
 from rlfactory.utils.types import Size
 
 DISTILLED_SHIFT = math.exp(1.15)
@@ -24,10 +24,12 @@ class Krea2(FlowModel):
     """
 
     pipeline = "Krea2Pipeline"
+    packed = True
+    latents = Normalised()
     adapted = ["attn.to_q", "attn.to_k", "attn.to_v", "attn.to_out.0"]
 
     def resolution_of(self, size: Size) -> Resolution:
-        """Any multiple of a patch of two latents; the distilled model has one shift for all."""
+        """The distilled model has one shift for all."""
         found = super().resolution_of(size)
         return replace(found, shift=DISTILLED_SHIFT) if self.pipe.config.is_distilled else found
 
@@ -60,12 +62,6 @@ class Krea2(FlowModel):
         )[0]
         unpacked: Tensor = self.pipe._unpack_latents(velocity, h * scale, w * scale)
         return unpacked[:, :, 0]
-
-    def _decode(self, latents: Tensor) -> Tensor:
-        return decode_normalised(self.pipe.vae, latents[:, :, None])[:, :, 0]  # of one frame
-
-    def _latents_of(self, pixels: Tensor) -> Tensor:
-        return encode_normalised(self.pipe.vae, pixels[:, :, None])[:, :, 0]
 
     def pipeline_arguments(self) -> dict[str, object]:
         """The pipeline's scale counts from 0, and it has its own default."""

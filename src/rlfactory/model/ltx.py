@@ -5,11 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlfactory.model.base import Resolution
 from rlfactory.model.flow_model import FlowModel
 from rlfactory.model.lora import CROSS_ATTENTION_PROJECTIONS
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
-from rlfactory.model.pipelines.noise_levels import flow_resolution, latent_frames, units_of
+from rlfactory.model.pipelines.noise_levels import latent_frames
 from rlfactory.utils.types import NonNegative, PositiveInt, Size
 
 DECODING_SEED = 0
@@ -30,6 +29,7 @@ class LTX(FlowModel):
 
     pipeline = "LTXPipeline"
     media = "videos"
+    patch = 1
     adapted = CROSS_ATTENTION_PROJECTIONS
 
     def __init__(
@@ -66,12 +66,9 @@ class LTX(FlowModel):
         """Pixels for each latent, along an edge."""
         return int(self.pipe.vae_spatial_compression_ratio)
 
-    def resolution_of(self, size: Size) -> Resolution:
-        """Any multiple of a latent, with `frames` frames."""
-        rows, columns = units_of(size, self.latent_pixels)
-        times = latent_frames(self.frames, int(self.pipe.vae_temporal_compression_ratio))
-        shape = (self.network.config.in_channels, times, rows, columns)
-        return flow_resolution(shape, times * rows * columns, self.pipe.scheduler)
+    @property
+    def latent_times(self) -> tuple[int, ...]:
+        return (latent_frames(self.frames, int(self.pipe.vae_temporal_compression_ratio)),)
 
     def _encode(self, prompts: list[str]) -> TextEmbeddings:
         sequence, mask, *_ = self.pipe.encode_prompt(

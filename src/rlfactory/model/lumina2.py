@@ -40,11 +40,6 @@ class Lumina2(FlowModel):
     attention_backends = False
     adapted = ["attn.to_q", "attn.to_k", "attn.to_v", "attn.to_out.0"]
 
-    @property
-    def latent_channels(self) -> int:
-        """The network's own: it makes patches itself."""
-        return int(self.network.config.in_channels)
-
     def check_options(self) -> None:
         """The network has positions for so many tokens of text."""
         super().check_options()

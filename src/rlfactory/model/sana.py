@@ -5,12 +5,9 @@ import inspect
 from diffusers import SanaPipeline
 from torch import Tensor
 
-from rlfactory.model.base import Resolution
 from rlfactory.model.flow_model import FlowModel
 from rlfactory.model.lora import CROSS_ATTENTION_PROJECTIONS
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
-from rlfactory.model.pipelines.noise_levels import flow_resolution, units_of
-from rlfactory.utils.types import Size
 
 INSTRUCTION = inspect.signature(SanaPipeline.__call__).parameters["complex_human_instruction"]
 PLAIN = "\0"
@@ -28,11 +25,9 @@ class Sana(FlowModel):
     attention_backends = False
     adapted = CROSS_ATTENTION_PROJECTIONS
 
-    def resolution_of(self, size: Size) -> Resolution:
-        config, patch = self.network.config, self.network.config.patch_size
-        high, wide = units_of(size, int(self.pipe.vae_scale_factor) * patch)
-        shape = (config.in_channels, high * patch, wide * patch)
-        return flow_resolution(shape, high * wide, self.pipe.scheduler)
+    @property
+    def patch(self) -> int:
+        return int(self.network.config.patch_size)
 
     def _negative_text(self, prompt: str) -> str:
         return PLAIN + prompt
@@ -65,17 +60,6 @@ class Sana(FlowModel):
             return_dict=False,
         )[0]
         return velocity[:, : x.shape[1]]  # a variance may follow
-
-    def _decode(self, latents: Tensor) -> Tensor:
-        vae = self.pipe.vae
-        scaled = (latents / vae.config.scaling_factor).to(vae.dtype)
-        pixels: Tensor = vae.decode(scaled, return_dict=False)[0]
-        return pixels
-
-    def _latents_of(self, pixels: Tensor) -> Tensor:
-        vae = self.pipe.vae
-        latents: Tensor = vae.config.scaling_factor * vae.encode(pixels.to(vae.dtype)).latent
-        return latents
 
     def pipeline_arguments(self) -> dict[str, object]:
         """Also `use_resolution_binning=False`: the pipeline would draw a size of its own list."""

@@ -5,7 +5,7 @@ from torch import Tensor
 from rlfactory.model.base import Resolution
 from rlfactory.model.flow_model import FlowModel
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
-from rlfactory.model.pipelines.noise_levels import flow_resolution, units_of
+from rlfactory.model.pipelines.noise_levels import units_of
 from rlfactory.utils.types import Size
 
 
@@ -16,13 +16,14 @@ class SD3(FlowModel):
     attention_backends = False
     clip_tokens = 77
 
+    @property
+    def patch(self) -> int:
+        return int(self.network.config.patch_size)
+
     def resolution_of(self, size: Size) -> Resolution:
-        """Any multiple of a patch, up to the network's positional embeddings."""
-        config = self.network.config
-        patch = int(config.patch_size)
-        rows, columns = units_of(size, self.latent_pixels * patch, config.pos_embed_max_size)
-        shape = (config.in_channels, rows * patch, columns * patch)
-        return flow_resolution(shape, rows * columns, self.pipe.scheduler)
+        """Up to the network's positional embeddings."""
+        units_of(size, self.token_pixels, int(self.network.config.pos_embed_max_size))
+        return super().resolution_of(size)
 
     def _encode(self, prompts: list[str]) -> TextEmbeddings:
         sequence, _, pooled, _ = self.pipe.encode_prompt(

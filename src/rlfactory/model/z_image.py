@@ -21,11 +21,6 @@ class ZImage(FlowModel):
     pipeline = "ZImagePipeline"
     adapted = ATTENTION_PROJECTIONS
 
-    @property
-    def latent_channels(self) -> int:
-        """The network's own: it makes patches itself."""
-        return int(self.network.config.in_channels)
-
     def _encode(self, prompts: list[str]) -> TextEmbeddings:
         # the pipeline writes its chat template into the list that it gets
         embeddings, _ = self.pipe.encode_prompt(
