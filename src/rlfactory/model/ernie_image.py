@@ -35,10 +35,8 @@ class ErnieImage(FlowModel):
         return {"sequence": torch.stack(padded), "count": lengths}
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
-        velocity: Tensor = self.network(
-            x, self._times(t), text["sequence"], text["count"], return_dict=False
-        )[0]
-        return velocity
+        sequence, lengths = text["sequence"], text["count"]
+        return self.network(x, self._times(t), sequence, lengths, return_dict=False)[0]
 
     def pipeline_arguments(self) -> dict[str, object]:
         """The pipeline reads whole prompts, and rewrites them unless it is told not to."""

@@ -74,8 +74,7 @@ class Flux(FlowModel):
                 **self._own_inputs(guidance, text),
             )[0][:, : h * w // 4]
         scale = self.pipe.vae_scale_factor
-        unpacked: Tensor = self.pipe._unpack_latents(velocity, h * scale, w * scale, scale)
-        return unpacked
+        return self.pipe._unpack_latents(velocity, h * scale, w * scale, scale)
 
     def _own_inputs(self, guidance: Tensor | None, text: TextEmbeddings) -> dict[str, Any]:
         """What the network reads that Chroma's does not."""
@@ -90,18 +89,16 @@ class Flux(FlowModel):
         return self._packed(x), self._image_ids(h // 2, w // 2, x)
 
     def _packed(self, x: Tensor) -> Tensor:
-        packed: Tensor = self.pipe._pack_latents(x, *x.shape)
-        return packed
+        return self.pipe._pack_latents(x, *x.shape)
 
     def _image_ids(self, rows: int, columns: int, x: Tensor) -> Tensor:
         """The positions of image tokens, `[rows * columns, 3]`; copied to the device once."""
         place = (x.device, x.dtype)
         # the pipeline makes them on the CPU, without regard to the batch size
-        ids: Tensor = self.kept(
+        return self.kept(
             (rows, columns, *place),
             lambda: self.pipe._prepare_latent_image_ids(1, rows, columns, *place),
         )
-        return ids
 
     def pipeline_arguments(self) -> dict[str, object]:
         """`guidance_scale` is the embedded guidance here, `true_cfg_scale` the other."""

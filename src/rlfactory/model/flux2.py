@@ -63,10 +63,9 @@ class Flux2Klein(FlowModel):
 
     def _written(self, prompt: str) -> str:
         messages = [{"role": "user", "content": prompt}]
-        written: str = self.pipe.tokenizer.apply_chat_template(
+        return self.pipe.tokenizer.apply_chat_template(
             messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
         )
-        return written
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         times = self._times(t) / 1000  # the transformer multiplies by 1000 itself

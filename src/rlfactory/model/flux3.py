@@ -71,10 +71,9 @@ class Flux3Klein(FlowModel):
 
     def _written(self, prompt: str) -> str:
         messages = [{"role": "user", "content": prompt}]
-        written: str = self.pipe.tokenizer.apply_chat_template(
+        return self.pipe.tokenizer.apply_chat_template(
             messages, tokenize=False, add_generation_prompt=True
         )
-        return written
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         # fake tensors, which an estimate predicts with, have no data and say 0

@@ -93,8 +93,7 @@ class LTX(FlowModel):
             rope_interpolation_scale=(group / self.frame_rate, edge, edge),
             return_dict=False,
         )[0]
-        unpacked: Tensor = self.pipe._unpack_latents(velocity, times, height, width)
-        return unpacked
+        return self.pipe._unpack_latents(velocity, times, height, width)
 
     def _decode(self, latents: Tensor) -> Tensor:
         vae = self.pipe.vae
@@ -123,10 +122,9 @@ class LTX(FlowModel):
     def _latents_of(self, pixels: Tensor) -> Tensor:
         vae = self.pipe.vae
         latents = vae.encode(pixels.transpose(1, 2).to(vae.dtype)).latent_dist.mode()
-        normalised: Tensor = self.pipe._normalize_latents(
+        return self.pipe._normalize_latents(
             latents, vae.latents_mean, vae.latents_std, vae.config.scaling_factor
         )
-        return normalised
 
     def pipeline_arguments(self) -> dict[str, object]:
         """Also frames, their rate, and how an autoencoder that asks for it decodes."""

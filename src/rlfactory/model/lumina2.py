@@ -86,5 +86,4 @@ class Lumina2(FlowModel):
     def _combine(self, negative: Tensor, positive: Tensor, t: Tensor) -> Tensor:
         guided = super()._combine(negative, positive, t)
         length, wanted = (x.norm(dim=-1, keepdim=True) for x in (guided, positive))
-        kept: Tensor = guided * (wanted / length)
-        return kept
+        return guided * (wanted / length)

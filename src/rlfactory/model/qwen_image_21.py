@@ -179,5 +179,4 @@ def _forward(
             hidden = block(hidden, modulation, *layout)
     of_image = None if is_image is None else is_image[length:]
     shown = network.norm_out(hidden[:, length:], embedded, of_image)
-    velocity: Tensor = network.proj_out(shown)
-    return velocity
+    return network.proj_out(shown)

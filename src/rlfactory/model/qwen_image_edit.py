@@ -56,8 +56,7 @@ class QwenImageEdit(QwenImage):
         """The picture in the size in which the pipeline shows it to its text encoder."""
         ratio = picture.width / picture.height
         width, height = edit_plus.calculate_dimensions(edit_plus.CONDITION_IMAGE_SIZE, ratio)
-        shown: Image.Image = self.pipe.image_processor.resize(picture, height, width)
-        return shown
+        return self.pipe.image_processor.resize(picture, height, width)
 
     def _pictures(self, text: TextEmbeddings) -> list[Tensor]:
         return [text["picture"]]

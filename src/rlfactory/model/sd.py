@@ -83,7 +83,7 @@ class SD(PipelineModel):
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         last = len(self.forward_process.alphas_cumprod) - 1
-        prediction: Tensor = self.network(
+        return self.network(
             x,
             # integers within the table, as the forward process rounds them
             (1000 * t).round().long().clamp(0, last),
@@ -91,7 +91,6 @@ class SD(PipelineModel):
             added_cond_kwargs=self._added_conditions(x, text),
             return_dict=False,
         )[0]
-        return prediction
 
     def _added_conditions(self, x: Tensor, text: TextEmbeddings) -> dict[str, Tensor]:
         """What the UNet is told beside the time and the text: nothing."""

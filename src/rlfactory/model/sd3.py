@@ -37,11 +37,10 @@ class SD3(FlowModel):
         return {"sequence": sequence, "pooled": pooled}
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
-        velocity: Tensor = self.network(
+        return self.network(
             hidden_states=x,
             timestep=self._times(t),
             encoder_hidden_states=text["sequence"],
             pooled_projections=text["pooled"],
             return_dict=False,
         )[0]
-        return velocity

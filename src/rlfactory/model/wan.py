@@ -87,10 +87,7 @@ class Wan(FlowModel):
         if self.timesteps == "truncated":
             times = times.clamp(max=999)  # UniPC's first noise level is 1e-6 below 1
         # a pipeline with `expand_timesteps` gives every token the same time
-        velocity: Tensor = self.network(timestep=times, return_dict=False, **self._inputs(x, text))[
-            0
-        ]
-        return velocity
+        return self.network(timestep=times, return_dict=False, **self._inputs(x, text))[0]
 
     def _inputs(self, x: Tensor, text: TextEmbeddings) -> dict[str, Tensor]:
         """What the network reads beside the time."""

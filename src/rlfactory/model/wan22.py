@@ -45,8 +45,7 @@ class NetworkPair(nn.Module):
         both = [[i for i, high in enumerate(is_high) if high == side] for side in (True, False)]
         networks, is_sharded = (self.transformer, self.transformer_2), isinstance(self, FSDPModule)
         if [] in both and not is_sharded:  # of sampling: one time for all rows
-            found: tuple[Tensor] = networks[not both[0]](timestep=timestep, **inputs)
-            return found
+            return networks[not both[0]](timestep=timestep, **inputs)
         inputs["timestep"] = timestep
         parts, none = [], torch.zeros((), device=timestep.device)
         for network, rows in zip(networks, both, strict=True):
@@ -66,8 +65,7 @@ class NetworkPair(nn.Module):
         if timestep.is_meta or isinstance(timestep, FakeTensor):
             return [True] * len(timestep)
         # how many rows a network gets is a size of its inputs: the host waits for the device here
-        high: list[bool] = (timestep >= self.boundary).tolist()
-        return high
+        return (timestep >= self.boundary).tolist()
 
     @property
     def config(self) -> Any:
@@ -82,8 +80,7 @@ class NetworkPair(nn.Module):
     @property
     def attn_processors(self) -> dict[str, Any]:
         """The first network's."""
-        found: dict[str, Any] = self._named("transformer").attn_processors
-        return found
+        return self._named("transformer").attn_processors
 
     def add_adapter(self, config: Any) -> None:
         """Adapters for the networks that are trained."""

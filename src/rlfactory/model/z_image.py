@@ -35,10 +35,9 @@ class ZImage(FlowModel):
 
     def _written(self, prompt: str) -> str:
         messages = [{"role": "user", "content": prompt}]
-        written: str = self.pipe.tokenizer.apply_chat_template(
+        return self.pipe.tokenizer.apply_chat_template(
             messages, tokenize=False, add_generation_prompt=True, enable_thinking=True
         )
-        return written
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         prompts = zip(text["sequence"], text[LENGTHS].tolist(), strict=True)

@@ -82,5 +82,4 @@ class Aesthetic(Reward):
         self, pixels: Tensor, prompts: Sequence[str], metadata: Sequence[Mapping[str, Any]]
     ) -> Tensor:
         del prompts, metadata
-        ratings: Tensor = self.head(self.clip.embed_pixels(pixels).cpu())
-        return ratings
+        return self.head(self.clip.embed_pixels(pixels).cpu())

@@ -141,8 +141,7 @@ class HPSv3Network(nn.Module):
         states = self.model(
             input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False, **pixels
         ).last_hidden_state
-        found: Tensor = self.rm_head(states[ids == scored].float())[:, 0]
-        return found
+        return self.rm_head(states[ids == scored].float())[:, 0]
 
 
 def load_hpsv3(

@@ -158,8 +158,7 @@ class BlipScorer(nn.Module):
         image = self.vision(pixel_values=pixels).last_hidden_state
         text = self.text(input_ids=tokens, attention_mask=mask, encoder_hidden_states=image)
         # the head is float32 whatever the precision of the encoders
-        score: Tensor = self.mlp(text.last_hidden_state[:, 0].float())[:, 0]
-        return score
+        return self.mlp(text.last_hidden_state[:, 0].float())[:, 0]
 
 
 def load_blip_scorer(state: Mapping[str, Tensor], dtype: torch.dtype) -> BlipScorer:

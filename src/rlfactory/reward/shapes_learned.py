@@ -68,8 +68,7 @@ class ShapesLearned(Reward):
     def _predicted(self, images: Tensor, metadata: Sequence[Mapping[str, Any]]) -> Tensor:
         """Scores `[B]` on the device, of images from 0 to 255."""
         asked = torch.stack([fields(row) for row in metadata]).to(self.device)
-        scores: Tensor = self.model(images.to(self.device), asked).sigmoid()
-        return scores
+        return self.model(images.to(self.device), asked).sigmoid()
 
 
 def fields(metadata: Mapping[str, Any]) -> Tensor:

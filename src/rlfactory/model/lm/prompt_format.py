@@ -236,8 +236,7 @@ class PromptFormat:
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
         if not texts:
             return []
-        ids: list[list[int]] = self.tokenizer([*texts], add_special_tokens=False).input_ids
-        return ids
+        return self.tokenizer([*texts], add_special_tokens=False).input_ids
 
     def _written(
         self, messages: Sequence[Message], tools: Sequence[Any] = (), done: bool = False
@@ -273,10 +272,9 @@ class PromptFormat:
         )
 
     def _render(self, messages: Sequence[Message], **options: Any) -> str:
-        text: str = self.tokenizer.apply_chat_template(
+        return self.tokenizer.apply_chat_template(
             [*messages], tokenize=False, **self.options, **options
         )
-        return text
 
 
 def _end_of(text: str, parts: Sequence[str]) -> int | None:

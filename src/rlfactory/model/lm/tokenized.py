@@ -191,8 +191,7 @@ class TokenizedModel(TextModel):
         """Decoded up to the token that ends them, which stays unless it is a special token."""
         ids, lengths = tokens.response.tolist(), tokens.response_lengths.tolist()
         rows = [row[:length] for row, length in zip(ids, lengths, strict=True)]
-        decoded: list[str] = self.tokenizer.batch_decode(rows, skip_special_tokens=True)
-        return decoded
+        return self.tokenizer.batch_decode(rows, skip_special_tokens=True)
 
 
 def require_rows(tokenizer: Any, texts: Sequence[Sequence[int]], rows: int) -> None:

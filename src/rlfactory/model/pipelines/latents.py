@@ -17,8 +17,7 @@ class Latents(ABC):
 
     def decode(self, vae: Any, latents: Tensor) -> Tensor:
         """Pixels `[B, 3, H, W]`, of a video `[B, F, 3, H, W]`, in [-1, 1]."""
-        pixels: Tensor = vae.decode(self.raw(vae, latents).to(vae.dtype), return_dict=False)[0]
-        return pixels
+        return vae.decode(self.raw(vae, latents).to(vae.dtype), return_dict=False)[0]
 
     def encode(self, vae: Any, pixels: Tensor) -> Tensor:
         """The inverse of `decode`, as far as the autoencoder is."""

@@ -142,8 +142,7 @@ def copy_pipeline(
 
 def copy_network(network: nn.Module, dtype: torch.dtype) -> nn.Module:
     """A copy on the CPU."""
-    copied: nn.Module = copy.deepcopy(unwrapped(network)).to("cpu", dtype)
-    return copied
+    return copy.deepcopy(unwrapped(network)).to("cpu", dtype)
 
 
 def load_frozen(

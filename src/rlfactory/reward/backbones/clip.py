@@ -96,10 +96,9 @@ class Clip:
 
     def _image_batch(self, images: Images) -> Tensor:
         pixels = self.pixels(images).to(self.device, self.dtype)
-        embedded: Tensor = self.model.visual_projection(
+        return self.model.visual_projection(
             self.model.vision_model(pixel_values=pixels).pooler_output
         )
-        return embedded
 
     def _text_batch(self, texts: list[str]) -> Tensor:
         if self.tokenizer is None:
@@ -108,8 +107,7 @@ class Clip:
             texts, padding=True, truncation=True, max_length=self.max_tokens, return_tensors="pt"
         ).to(self.device)
         hidden = self.model.text_model(tokens["input_ids"], tokens["attention_mask"])
-        embedded: Tensor = self.model.text_projection(hidden.pooler_output)
-        return embedded
+        return self.model.text_projection(hidden.pooler_output)
 
 
 def load_clip(
@@ -161,8 +159,7 @@ def clip_preprocessing(processor: Any, resample: Resample | None = "bicubic") ->
             return _smooth_pixels(images, processor, resample)
         pictures = batch_to_pil(images) if isinstance(images, Tensor) else images
         inputs = processor(pictures, return_tensors="pt", **options)
-        values: Tensor = inputs["pixel_values"].float()
-        return values
+        return inputs["pixel_values"].float()
 
     return pixels
 

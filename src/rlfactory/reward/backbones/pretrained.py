@@ -30,8 +30,7 @@ def network_dtype(name: Precision, device: torch.device) -> torch.dtype:
     """The dtype of a network on `device`."""
     if name == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
-    dtype: torch.dtype = getattr(torch, name)
-    return dtype
+    return getattr(torch, name)
 
 
 @contextmanager
