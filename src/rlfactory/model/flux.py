@@ -18,10 +18,6 @@ class Flux(FlowModel):
     token of 64 numbers. `embedded_guidance` is an input of the network (dev was distilled from a
     guided model), so it costs no second evaluation; schnell has no such input. `guidance` above 1
     is classifier-free guidance by a second evaluation, with the negative prompt.
-
-    Raises:
-        ModelError: the model can't be loaded, or does not fit `size`, the adapters or
-            `embedded_guidance`.
     """
 
     pipeline = "FluxPipeline"

@@ -53,7 +53,8 @@ class Flux2Klein(FlowModel):
     def resolution_of(self, size: Size) -> Resolution:
         """The shift depends on the number of steps too."""
         found = super().resolution_of(size)
-        return replace(found, step_shift=partial(empirical_shift, found.tokens))
+        _, rows, columns = found.shape
+        return replace(found, step_shift=partial(empirical_shift, rows * columns))
 
     def _encode(self, prompts: list[str]) -> TextEmbeddings:
         sequence, _ = self.pipe.encode_prompt(

@@ -17,9 +17,6 @@ class FluxKontext(Flux):
     Each prompt has a picture. It is resized to `size` by the pipeline's own processor and encoded
     once by its autoencoder; its latents are further tokens of the network, beside the noisy ones,
     in both passes of classifier-free guidance.
-
-    Raises:
-        ModelError: as `Flux`.
     """
 
     pipeline = "FluxKontextPipeline"

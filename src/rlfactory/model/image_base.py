@@ -53,6 +53,8 @@ from rlfactory.utils.types import LoraTargets, NonNegative, Positive, PositiveIn
 
 NEGATIVE = "negative_"
 """How names of the negative prompt's rows beside a prompt's begin."""
+PLAIN = "\0"
+"""How a text begins that is encoded without the family's template."""
 
 
 class PipelineModel(ImageModel):
@@ -86,6 +88,8 @@ class PipelineModel(ImageModel):
     negatives_beside: ClassVar[bool] = False
     """Whether `_encode` gives rows of the negative prompt with each prompt's, with guidance, named
     `NEGATIVE` and what they stand for: where the negative prompt is read with the picture."""
+    plain_negative: ClassVar[bool] = False
+    """Whether `_encode` is given the negative prompt behind `PLAIN`."""
     latents: ClassVar[Latents] = Scaled()
     """How the network's latents follow from the autoencoder's."""
     load_options: ClassVar[Mapping[str, Any]] = {}
@@ -115,7 +119,7 @@ class PipelineModel(ImageModel):
         self.memory = memory or Memory()
         self.guidance, self.negative_prompt = guidance, negative_prompt
         apart = guidance > 1 and not self.negatives_beside
-        negatives = [self._negative_text(negative_prompt)] if apart else []
+        negatives = [PLAIN * self.plain_negative + negative_prompt] if apart else []
         self.pipe, self.text_encoders = open_pipeline(
             getattr(diffusers, self.pipeline),
             path,
@@ -264,10 +268,6 @@ class PipelineModel(ImageModel):
             yield
         finally:
             self.network.to(self.device)
-
-    def _negative_text(self, prompt: str) -> str:
-        """What stands for the negative prompt in `_encode`, where it is encoded in another way."""
-        return prompt
 
     def _encode_negative(self, prompt: str) -> TextEmbeddings:
         """The one row of the negative prompt, on the device."""

@@ -22,9 +22,6 @@ class LTX(FlowModel):
     Latents are `[B, C, t, h, w]`: one for the first frame, and one for each eight further ones;
     each is a token, at a position in seconds and pixels. From 0.9.1 on the autoencoder is told a
     time at which it decodes, and gets latents with noise.
-
-    Raises:
-        ModelError: the model can't be loaded, or does not fit `size`, `frames` or the adapters.
     """
 
     pipeline = "LTXPipeline"

@@ -6,13 +6,11 @@ import torch
 from torch import Tensor
 
 from rlfactory.model.flow_model import FlowModel
+from rlfactory.model.image_base import PLAIN
 from rlfactory.model.pipelines.embedding_cache import LENGTHS, TextEmbeddings
 from rlfactory.model.precision import exact_inputs
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.pytree import to_device
-
-PLAIN = "\0"
-"""How a text begins that is encoded without the system prompt."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +36,7 @@ class Lumina2(FlowModel):
 
     pipeline = "Lumina2Pipeline"
     attention_backends = False
+    plain_negative = True
     adapted = ["attn.to_q", "attn.to_k", "attn.to_v", "attn.to_out.0"]
 
     def check_options(self) -> None:
@@ -49,9 +48,6 @@ class Lumina2(FlowModel):
                 f"model.text_tokens={self.text_tokens}: this network has positions for {most};"
                 f" type model.text_tokens={most}"
             )
-
-    def _negative_text(self, prompt: str) -> str:
-        return PLAIN + prompt
 
     def _written(self, prompt: str) -> str:
         return f"{self.pipe.system_prompt} <Prompt Start> {prompt}"

@@ -19,9 +19,6 @@ class QwenImageEdit(QwenImage):
 
     Each prompt has a picture, which is resized to `size`. The text encoder reads it before the
     prompt, and before the negative prompt too; its latents are further tokens of the network.
-
-    Raises:
-        ModelError: as `QwenImage`.
     """
 
     pipeline = "QwenImageEditPlusPipeline"
@@ -34,12 +31,13 @@ class QwenImageEdit(QwenImage):
         return super().embedding_options(size) | {"negative": negative}
 
     def _encode(self, prompts: list[str]) -> TextEmbeddings:
-        rows = [self._row(prompt, picture_of(prompt)) for prompt in prompts]
+        # `encode` has checked that each has a picture
+        rows = [self._row(prompt) for prompt in prompts if isinstance(prompt, PicturedText)]
         return {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
 
-    def _row(self, prompt: str, picture: Image.Image) -> TextEmbeddings:
+    def _row(self, prompt: PicturedText) -> TextEmbeddings:
         """The tensors of one prompt, one row each."""
-        picture = self.pipe.image_processor.resize(picture, *self.edges)
+        picture = self.pipe.image_processor.resize(prompt.open(), *self.edges)
         texts = {"": str(prompt)}
         if self.guidance > 1:
             texts[NEGATIVE] = self.negative_prompt
@@ -75,9 +73,3 @@ class QwenImageEdit(QwenImage):
         """Pictures keep their size."""
         height, width = self.edges
         return (f"import {edit_plus.__name__} as edit", f"edit.VAE_IMAGE_SIZE = {height} * {width}")
-
-
-def picture_of(prompt: str) -> Image.Image:
-    """The picture of a prompt that has one, which `encode` has checked."""
-    assert isinstance(prompt, PicturedText)
-    return prompt.open()

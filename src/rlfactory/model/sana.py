@@ -6,12 +6,11 @@ from diffusers import SanaPipeline
 from torch import Tensor
 
 from rlfactory.model.flow_model import FlowModel
+from rlfactory.model.image_base import PLAIN
 from rlfactory.model.lora import CROSS_ATTENTION_PROJECTIONS
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
 
 INSTRUCTION = inspect.signature(SanaPipeline.__call__).parameters["complex_human_instruction"]
-PLAIN = "\0"
-"""How a text begins that is encoded without the instruction."""
 
 
 class Sana(FlowModel):
@@ -23,14 +22,12 @@ class Sana(FlowModel):
 
     pipeline = "SanaPipeline"
     attention_backends = False
+    plain_negative = True
     adapted = CROSS_ATTENTION_PROJECTIONS
 
     @property
     def patch(self) -> int:
         return int(self.network.config.patch_size)
-
-    def _negative_text(self, prompt: str) -> str:
-        return PLAIN + prompt
 
     def _encode(self, prompts: list[str]) -> TextEmbeddings:
         is_plain = prompts[0].startswith(PLAIN)  # the negative prompt, which is encoded by itself

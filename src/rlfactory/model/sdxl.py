@@ -16,9 +16,6 @@ class SDXL(SD):
     The network is told the image's size: as the original and as the target size, with no crop, as
     the pipeline does by default. An empty negative prompt has embeddings of zeros where the
     pipeline's `force_zeros_for_empty_prompt` says so.
-
-    Raises:
-        ModelError: as `SD`.
     """
 
     pipeline = "StableDiffusionXLPipeline"

@@ -30,18 +30,14 @@ def load_head(weights: Mapping[str, Tensor], path: str) -> nn.Module:
     """
     with torch.device("meta"):
         head = nn.Sequential(OrderedDict(layers=rating_layers(WIDTH), flat=nn.Flatten(0)))
-    shapes = {name: tensor.shape for name, tensor in head.state_dict().items()}
     what = "head of LAION's aesthetic predictor"
-    require_shapes(weights, shapes, path=path, key="reward.head", what=what)
+    require_shapes(weights, head, path=path, key="reward.head", what=what)
     head.load_state_dict({name: value.float() for name, value in weights.items()}, assign=True)
     return head.requires_grad_(False).eval()
 
 
 class Aesthetic(Reward):
-    """`aesthetic`: the rating predicted from the image's embedding; the prompt is not used.
-
-    RewardError where CLIP or head can't be loaded, or the two do not fit.
-    """
+    """`aesthetic`: the rating predicted from the image's embedding; the prompt is not used."""
 
     media = "images"
     model_options = ("path",)

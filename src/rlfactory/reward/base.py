@@ -2,9 +2,10 @@
 
 A reward is a class with `media`, `main` and `score`; `length.py` (texts) and `jpeg.py` (images)
 are complete examples. `__init__` takes the options as keyword-only parameters, which are the keys
-of the YAML file. The one run-time object that it may name, as a positional parameter, is
-`device: torch.device`, where networks compute. Rewards inside other rewards (`rank.Rank`,
-`combine.Combine`) are built first and get it too.
+of the YAML file, and raises RewardError where what they name can't be loaded. The one run-time
+object that it may name, as a positional parameter, is `device: torch.device`, where networks
+compute. Rewards inside other rewards (`rank.Rank`, `combine.Combine`) are built first and get it
+too.
 
 A run calls the methods in this order:
 
@@ -52,6 +53,14 @@ Direction = Literal["higher", "lower"]
 
 class RewardError(UserError, ValueError):
     """A reward that cannot be set up or used; the message says what to change."""
+
+
+def not_installed(reward: str, extra: str) -> RewardError:
+    """The error of a reward whose package is missing, which an extra of this one's brings."""
+    return RewardError(
+        f"reward={reward} needs a package that is not installed; type"
+        f" pip install 'rlfactory[{extra}]'"
+    )
 
 
 @dataclass(frozen=True)

@@ -70,14 +70,8 @@ class Combine(Reward):
         by_part = normalise if isinstance(normalise, dict) else dict.fromkeys(self.parts, normalise)
         self.normalisation = dict.fromkeys(self.parts, "none") | by_part
         self.aggregate = aggregate
-        given = {
-            "of": of,
-            "weights": weights,
-            "gates": gates,
-            "clips": clips,
-            "normalise": normalise,
-        }
-        for place, message, _ in self.validate(given, {}):
+        given = {"of": of, "weights": weights, "gates": gates, "clips": clips}
+        for place, message, _ in self.validate({**given, "normalise": normalise}, {}):
             raise RewardError(f"reward.{place}: {message}")
         self.media = _media(self.parts)  # type: ignore[misc]
         self.metadata = tuple(  # type: ignore[misc]
@@ -98,12 +92,9 @@ class Combine(Reward):
         for option in ("weights", "gates", "clips", "normalise"):
             given = options[option] if isinstance(options[option], dict) else {}
             keys = [(option, name) for name in given]
-            for name, other in given.items():
-                keys += (
-                    [(f"{option}.{name}", part) for part in other]
-                    if isinstance(other, dict)
-                    else []
-                )
+            for name, others in given.items():
+                if isinstance(others, dict):
+                    keys += [(f"{option}.{name}", other) for other in others]
             for place, name in keys:
                 if name not in names:
                     guess = closest(name, names)

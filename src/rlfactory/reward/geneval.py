@@ -30,7 +30,7 @@ class GenEval(Reward):
     """`geneval`: the soft score in [0, 1] (Flow-GRPO, Liu et al. 2025); `geneval_strict`: the
     benchmark's result, 1 if everything is correct, otherwise 0.
 
-    NaN where a prompt's metadata can't be scored. RewardError where a network can't be loaded.
+    NaN where a prompt's metadata can't be scored.
     """
 
     media = "images"

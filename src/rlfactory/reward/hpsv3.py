@@ -41,8 +41,7 @@ _RENAMED = (
 class HPSv3(Reward):
     """`hpsv3`: HPSv3's mean score of prompt and image.
 
-    NaN where a prompt has the token of the score itself, or `dtype` overflows. RewardError where
-    network or processor can't be loaded.
+    NaN where a prompt has the token of the score itself, or `dtype` overflows.
     """
 
     media = "images"

@@ -43,10 +43,7 @@ def normalise(raw: Tensor) -> Tensor:
 
 
 class ImageReward(Reward):
-    """`imagereward`: ImageReward-v1.0's score of prompt and image, mostly between -2 and 2.
-
-    RewardError where weights or tokenizer can't be loaded.
-    """
+    """`imagereward`: ImageReward-v1.0's score of prompt and image, mostly between -2 and 2."""
 
     media = "images"
     main = "imagereward"

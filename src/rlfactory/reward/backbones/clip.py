@@ -1,7 +1,7 @@
 """CLIP embeddings of images and prompts, for the rewards that compare the two."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from rlfactory.reward.backbones.pretrained import (
     loading,
     network_dtype,
 )
+from rlfactory.reward.base import Reward, Samples, require_images
 from rlfactory.utils.images import batch_to_pil
 
 log = logging.getLogger(__name__)
@@ -108,6 +109,33 @@ class Clip:
         ).to(self.device)
         hidden = self.model.text_model(tokens["input_ids"], tokens["attention_mask"])
         return self.model.text_projection(hidden.pooler_output)
+
+
+class ClipReward(Reward):
+    """A reward that follows from the cosine of image and prompt by `clip`.
+
+    NaN where `dtype` overflows. RewardError where a part of the CLIP can't be loaded.
+    """
+
+    media = "images"
+    differentiable = True
+
+    clip: Clip
+
+    def score(self, samples: Samples) -> dict[str, Tensor]:
+        """Scores `[B]`."""
+        cosine = self.clip.cosines(require_images(samples), samples.prompts)
+        return {self.main: self.scaled(cosine)}
+
+    def score_pixels(
+        self, pixels: Tensor, prompts: Sequence[str], metadata: Sequence[Mapping[str, Any]]
+    ) -> Tensor:
+        del metadata
+        return self.scaled(self.clip.pixel_cosines(pixels, prompts))
+
+    def scaled(self, cosine: Tensor) -> Tensor:
+        """The score of cosines `[B]`."""
+        return cosine
 
 
 def load_clip(

@@ -95,9 +95,6 @@ def renamed(name: str, table: Sequence[tuple[str, str]]) -> str:
     return name
 
 
-Shapes = Mapping[str, torch.Size]
-
-
 def read_weights(path: str, *, key: str) -> dict[str, Tensor]:
     """The tensors of a file by name, on the CPU; those under `state_dict` if it has that entry.
 
@@ -171,11 +168,12 @@ def _reason(error: BaseException) -> str:
 
 
 def require_shapes(
-    weights: Mapping[str, Tensor], expected: Shapes, *, path: str, key: str, what: str
+    weights: Mapping[str, Tensor], network: nn.Module, *, path: str, key: str, what: str
 ) -> None:
-    """RewardError, which names the first fault, unless a state dict has exactly the `expected`
-    names and shapes.
+    """RewardError, which names the first fault, unless a state dict has exactly the names and
+    shapes of a network's.
     """
+    expected = {name: tensor.shape for name, tensor in network.state_dict().items()}
     actual = {name: tensor.shape for name, tensor in weights.items()}
     faults = [f"it lacks {name}" for name in expected if name not in actual]
     faults += [f"it has {name} besides" for name in actual if name not in expected]
