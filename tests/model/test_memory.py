@@ -179,7 +179,7 @@ def test_text_encoders_come_for_new_prompts_and_the_autoencoder_for_pictures(
     moves: list[str] = []
     for name in ("text_encoder", "vae"):
         part = getattr(model.pipe, name)
-        monkeypatch.setattr(part, "to", lambda _where, name=name: moves.append(name))
+        monkeypatch.setattr(part, "to", lambda *_, name=name, **__: moves.append(name))
     model.encode(["a new prompt"])
     assert moves == ["text_encoder"] * 2
     model.encode(["a new prompt"])

@@ -332,7 +332,6 @@ class CausalLM(TokenizedModel):
         """Positions `[B, L, ...]` of tokens of which `mask` `[B, L]` marks the real ones; the first
         are `prompt` `[B, P]`.
         """
-        del prompt
         return positions_of(mask)
 
     def _hidden(

@@ -80,7 +80,6 @@ class Flux(FlowModel):
         """What the network reads beside the text: tokens `[B, N, 64]`, those of the latents `x`
         first, and their positions `[N, 3]`.
         """
-        del text
         h, w = x.shape[-2:]
         return self._packed(x), self._image_ids(h // 2, w // 2, x)
 

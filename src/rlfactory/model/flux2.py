@@ -12,6 +12,7 @@ from rlfactory.model.flow_model import FlowModel
 from rlfactory.model.lora import ATTENTION_PROJECTIONS
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
 from rlfactory.model.pipelines.latents import Patches
+from rlfactory.model.pipelines.text_encoders import user_message
 from rlfactory.model.precision import exact_inputs
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.types import Size
@@ -63,10 +64,7 @@ class Flux2Klein(FlowModel):
         return {"sequence": sequence}
 
     def _written(self, prompt: str) -> str:
-        messages = [{"role": "user", "content": prompt}]
-        return self.pipe.tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
-        )
+        return user_message(self.pipe.tokenizer, prompt, enable_thinking=False)
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         times = self._times(t) / 1000  # the transformer multiplies by 1000 itself

@@ -13,6 +13,7 @@ from rlfactory.dynamics.schedule import shifted
 from rlfactory.model.flow_model import FlowModel
 from rlfactory.model.pipelines.embedding_cache import LENGTHS, TextEmbeddings
 from rlfactory.model.pipelines.latents import Patches
+from rlfactory.model.pipelines.text_encoders import user_message
 from rlfactory.utils.types import Faults, NonNegative, PositiveInt
 
 TARGETS = ["attn.to_q", "attn.to_k", "attn.to_v", "attn.to_out.0"]
@@ -70,10 +71,7 @@ class Flux3Klein(FlowModel):
         return {"sequence": torch.cat(padded), LENGTHS: lengths}
 
     def _written(self, prompt: str) -> str:
-        messages = [{"role": "user", "content": prompt}]
-        return self.pipe.tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=True
-        )
+        return user_message(self.pipe.tokenizer, prompt)
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         # fake tensors, which an estimate predicts with, have no data and say 0

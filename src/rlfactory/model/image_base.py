@@ -307,7 +307,6 @@ class PipelineModel(ImageModel):
 
     def _combine(self, negative: Tensor, positive: Tensor, t: Tensor) -> Tensor:
         """The guided prediction, as the family's pipeline computes it (arXiv 2207.12598)."""
-        del t
         return negative + self.guidance * (positive - negative)
 
     def _evaluate(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:

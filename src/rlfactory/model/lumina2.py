@@ -22,7 +22,6 @@ class Lengths:
 
     def sum(self, dim: int) -> Tensor:
         """The lengths of prompts, on the CPU."""
-        del dim
         return self.of_rows
 
 

@@ -66,7 +66,6 @@ class QwenImage(FlowModel):
 
     def _pictures(self, text: TextEmbeddings) -> list[Tensor]:
         """Latents `[B, C, h, w]` that the network reads behind the sample's."""
-        del text
         return []
 
     def _combine(self, negative: Tensor, positive: Tensor, t: Tensor) -> Tensor:

@@ -131,7 +131,6 @@ class _PerRow:
 
     def unsqueeze(self, dim: int) -> Tensor:
         """What attention makes of them."""
-        del dim
         return self.rotations
 
 

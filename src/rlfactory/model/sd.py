@@ -94,5 +94,4 @@ class SD(PipelineModel):
 
     def _added_conditions(self, x: Tensor, text: TextEmbeddings) -> dict[str, Tensor]:
         """What the UNet is told beside the time and the text: nothing."""
-        del x, text
         return {}

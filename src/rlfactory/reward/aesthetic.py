@@ -6,7 +6,6 @@ The head of github.com/christophschuhmann/improved-aesthetic-predictor is an MLP
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +17,7 @@ from rlfactory.reward.backbones.pretrained import (
     read_weights,
     require_shapes,
 )
-from rlfactory.reward.base import Reward, RewardError, Samples, require_images
+from rlfactory.reward.base import Metadata, Reward, RewardError, Samples, require_images
 from rlfactory.utils.types import PositiveInt
 
 WIDTH = 768
@@ -74,8 +73,5 @@ class Aesthetic(Reward):
         # on the CPU in float32: exact, and its cost is negligible
         return {"aesthetic": self.head(self.clip.embed_images(require_images(samples)))}
 
-    def score_pixels(
-        self, pixels: Tensor, prompts: Sequence[str], metadata: Sequence[Mapping[str, Any]]
-    ) -> Tensor:
-        del prompts, metadata
+    def score_pixels(self, pixels: Tensor, prompts: Sequence[str], metadata: Metadata) -> Tensor:
         return self.head(self.clip.embed_pixels(pixels).cpu())

@@ -63,6 +63,10 @@ def not_installed(reward: str, extra: str) -> RewardError:
     )
 
 
+Metadata = Sequence[Mapping[str, Any]]
+"""What each prompt's source says about it, by key."""
+
+
 @dataclass(frozen=True)
 class Samples:
     """`B` samples, as a reward gets them.
@@ -79,7 +83,7 @@ class Samples:
     """
 
     prompts: Sequence[str]
-    metadata: Sequence[Mapping[str, Any]]
+    metadata: Metadata
     groups: Tensor
     images: Tensor | None = None
     texts: Sequence[str] | None = None
@@ -147,9 +151,7 @@ class Reward(ABC):
             RewardError: The reward cannot score at all; the run ends.
         """
 
-    def score_pixels(
-        self, pixels: Tensor, prompts: Sequence[str], metadata: Sequence[Mapping[str, Any]]
-    ) -> Tensor:
+    def score_pixels(self, pixels: Tensor, prompts: Sequence[str], metadata: Metadata) -> Tensor:
         """The main score, with its gradient, of images that are not rounded to bytes.
 
         For algorithms that follow the gradient of a reward (`algo.draft`), which call it on each
@@ -167,7 +169,6 @@ class Reward(ABC):
         Raises:
             RewardError: The reward is not `differentiable`.
         """
-        del pixels, prompts, metadata
         raise RewardError(f"{type(self).__name__} has no gradient: it is not `differentiable`")
 
     @property
@@ -191,7 +192,6 @@ class Reward(ABC):
         Returns:
             Scores of the same names and shapes; by default the same ones.
         """
-        del groups
         return scores
 
     def state_dict(self) -> dict[str, Any]:

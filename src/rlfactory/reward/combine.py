@@ -10,6 +10,7 @@ from rlfactory.algo.advantage.formulas import group_advantages, weighted_sum
 from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import (
     Direction,
+    Metadata,
     Reward,
     RewardError,
     Samples,
@@ -133,9 +134,7 @@ class Combine(Reward):
         # named twice: first in order, and not replaced by a part's score of that name
         return {COMBINED: combined} | scores | counted | {COMBINED: combined}
 
-    def score_pixels(
-        self, pixels: Tensor, prompts: Sequence[str], metadata: Sequence[Mapping[str, Any]]
-    ) -> Tensor:
+    def score_pixels(self, pixels: Tensor, prompts: Sequence[str], metadata: Metadata) -> Tensor:
         """The plain sum; a closed gate has no gradient."""
         counting = self.counting
         read = dict.fromkeys([*counting, *(g for p in counting for g in self.gates.get(p, {}))])

@@ -141,9 +141,6 @@ def most_confident(
     return [item for _, group in classes for item in list(group)[:most]]
 
 
-Box = tuple[float, float, float, float]
-
-
 @dataclass(frozen=True)
 class Instance:
     """A detected object: class, confidence in [0, 1], mask `[H, W]` bool, and box.
@@ -154,7 +151,7 @@ class Instance:
     name: str
     confidence: float
     mask: Tensor
-    box: Box
+    box: tuple[float, float, float, float]
 
 
 class Detector:

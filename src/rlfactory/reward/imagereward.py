@@ -29,7 +29,7 @@ from rlfactory.reward.backbones.pretrained import (
     rating_layers,
     renamed,
 )
-from rlfactory.reward.base import Reward, RewardError, Samples, require_images
+from rlfactory.reward.base import Metadata, Reward, RewardError, Samples, require_images
 from rlfactory.utils.types import PositiveInt
 
 MEAN, DEVIATION = 0.16717362830052426, 1.0333394966054072
@@ -76,10 +76,7 @@ class ImageReward(Reward):
         # as published: bicubic resize of the shorter side, centre crop, CLIP's mean and deviation
         self.processor = CLIPImageProcessorPil(size={"shortest_edge": size}, crop_size=size)
 
-    def score_pixels(
-        self, pixels: Tensor, prompts: Sequence[str], metadata: Sequence[Mapping[str, Any]]
-    ) -> Tensor:
-        del metadata
+    def score_pixels(self, pixels: Tensor, prompts: Sequence[str], metadata: Metadata) -> Tensor:
         inputs = clip_preprocessing(self.processor, None)(pixels.to(self.device))
         return normalise(self.model(inputs, *self._tokens(prompts)))
 

@@ -119,7 +119,6 @@ class TokenizedModel(TextModel):
 
     def with_pictures(self, prompts: Sequence[str], ids: list[list[int]]) -> list[list[int]]:
         """Token ids of prompts with those of their pictures; of texts they are as they were."""
-        del prompts
         return ids
 
     def _fitting(self, ids: list[int]) -> list[int]:

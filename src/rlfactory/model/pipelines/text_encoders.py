@@ -272,6 +272,14 @@ def open_pipeline(
     return pipe, texts
 
 
+def user_message(tokenizer: Any, prompt: str, **options: Any) -> str:
+    """A prompt as a user's message, in a tokenizer's chat template."""
+    messages = [{"role": "user", "content": prompt}]
+    return tokenizer.apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=True, **options
+    )
+
+
 Read = Callable[[str], tuple[object, bool]]
 """The tokens of a prompt that are read, and whether each encoder leaves out some."""
 

@@ -1,7 +1,7 @@
 """CLIP embeddings of images and prompts, for the rewards that compare the two."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ from rlfactory.reward.backbones.pretrained import (
     loading,
     network_dtype,
 )
-from rlfactory.reward.base import Reward, Samples, require_images
+from rlfactory.reward.base import Metadata, Reward, Samples, require_images
 from rlfactory.utils.images import batch_to_pil
 
 log = logging.getLogger(__name__)
@@ -127,10 +127,7 @@ class ClipReward(Reward):
         cosine = self.clip.cosines(require_images(samples), samples.prompts)
         return {self.main: self.scaled(cosine)}
 
-    def score_pixels(
-        self, pixels: Tensor, prompts: Sequence[str], metadata: Sequence[Mapping[str, Any]]
-    ) -> Tensor:
-        del metadata
+    def score_pixels(self, pixels: Tensor, prompts: Sequence[str], metadata: Metadata) -> Tensor:
         return self.scaled(self.clip.pixel_cosines(pixels, prompts))
 
     def scaled(self, cosine: Tensor) -> Tensor:
