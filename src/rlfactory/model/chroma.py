@@ -24,21 +24,13 @@ class Chroma(Flux):
 
     pipeline = "ChromaPipeline"
     absent = ("embedded_guidance",)
+    encoded = ("sequence", "", "mask")
 
     def __init__(self, *given: Any, text_tokens: PositiveInt = 512, **options: Any) -> None:
         super().__init__(*given, text_tokens=text_tokens, embedded_guidance=None, **options)
 
     def check_options(self) -> None:
         """Its network has no guidance as an input."""
-
-    def _encode(self, prompts: list[str]) -> TextEmbeddings:
-        sequence, _, mask, *_ = self.pipe.encode_prompt(
-            prompts,
-            device=self.device,
-            do_classifier_free_guidance=False,
-            max_sequence_length=self.text_tokens,
-        )
-        return {"sequence": sequence, "mask": mask}
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         image = x.new_ones(len(x), x[0, 0].numel() // 4)  # whose tokens are no padding

@@ -23,8 +23,7 @@ class FlowModel(PipelineModel):
     """A rectified flow; its transformer is trained, the rest frozen.
 
     `guidance` above 1 doubles the forward passes; at 1 there is no guidance. A subclass sets
-    `pipeline`, and `adapted` where LoRA adapts other layers, and implements `_encode` and
-    `_predict`.
+    `pipeline`, `encoded`, and `adapted` where LoRA adapts other layers, and implements `_predict`.
 
     Raises:
         ModelError: the model can't be loaded, or does not fit `size`, the adapters or another

@@ -22,6 +22,7 @@ class Flux(FlowModel):
 
     pipeline = "FluxPipeline"
     packed = True
+    encoded = ("sequence", "pooled")
 
     def __init__(
         self,
@@ -46,12 +47,6 @@ class Flux(FlowModel):
             shown = "null" if guidance is None else f"{guidance:g}"
             allowed = "a number, 3.5 as published" if has_input else "null: this network takes none"
             raise ModelError(f"model.embedded_guidance={shown}; allowed is {allowed}")
-
-    def _encode(self, prompts: list[str]) -> TextEmbeddings:
-        sequence, pooled, _ = self.pipe.encode_prompt(
-            prompts, device=self.device, max_sequence_length=self.text_tokens
-        )
-        return {"sequence": sequence, "pooled": pooled}
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         h, w = x.shape[-2:]

@@ -17,9 +17,6 @@ from rlfactory.model.precision import exact_inputs
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.types import Size
 
-# single blocks have query, key, value and the MLP's input in one layer
-TARGETS = [*ATTENTION_PROJECTIONS, "attn.to_qkv_mlp_proj"]
-
 
 class Flux2Klein(FlowModel):
     """A `Flux2KleinPipeline`; its transformer is trained, the rest frozen.
@@ -35,7 +32,9 @@ class Flux2Klein(FlowModel):
     pipeline = "Flux2KleinPipeline"
     latents = Patches()
     patch = 1
-    adapted = TARGETS
+    encoded = ("sequence",)
+    # single blocks have query, key, value and the MLP's input in one layer
+    adapted = [*ATTENTION_PROJECTIONS, "attn.to_qkv_mlp_proj"]
 
     def check_options(self) -> None:
         """Guidance is not for distilled models, and goes from the empty prompt."""
@@ -56,12 +55,6 @@ class Flux2Klein(FlowModel):
         found = super().resolution_of(size)
         _, rows, columns = found.shape
         return replace(found, step_shift=partial(empirical_shift, rows * columns))
-
-    def _encode(self, prompts: list[str]) -> TextEmbeddings:
-        sequence, _ = self.pipe.encode_prompt(
-            prompts, device=self.device, max_sequence_length=self.text_tokens
-        )
-        return {"sequence": sequence}
 
     def _written(self, prompt: str) -> str:
         return user_message(self.pipe.tokenizer, prompt, enable_thinking=False)

@@ -11,12 +11,12 @@ from torch.nn import functional as F
 
 from rlfactory.dynamics.schedule import shifted
 from rlfactory.model.flow_model import FlowModel
+from rlfactory.model.lora import SINGLE_PROJECTIONS
 from rlfactory.model.pipelines.embedding_cache import LENGTHS, TextEmbeddings
 from rlfactory.model.pipelines.latents import Patches
 from rlfactory.model.pipelines.text_encoders import user_message
 from rlfactory.utils.types import Faults, NonNegative, PositiveInt
 
-TARGETS = ["attn.to_q", "attn.to_k", "attn.to_v", "attn.to_out.0"]
 WINDOW = 80
 """Tokens of text in steps of which the network was trained."""
 
@@ -33,7 +33,7 @@ class Flux3Klein(FlowModel):
     pipeline = "Flux3ModularPipeline"
     latents = Patches()
     patch = 1
-    adapted = TARGETS
+    adapted = SINGLE_PROJECTIONS
 
     def __init__(
         self,

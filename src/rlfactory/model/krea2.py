@@ -7,6 +7,7 @@ from torch import Tensor
 
 from rlfactory.model.base import Resolution
 from rlfactory.model.flow_model import FlowModel
+from rlfactory.model.lora import SINGLE_PROJECTIONS
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
 from rlfactory.model.pipelines.latents import Normalised
 from rlfactory.utils.types import Size
@@ -25,19 +26,14 @@ class Krea2(FlowModel):
 
     pipeline = "Krea2Pipeline"
     packed = True
+    encoded = ("sequence", "mask")
     latents = Normalised()
-    adapted = ["attn.to_q", "attn.to_k", "attn.to_v", "attn.to_out.0"]
+    adapted = SINGLE_PROJECTIONS
 
     def resolution_of(self, size: Size) -> Resolution:
         """The distilled model has one shift for all."""
         found = super().resolution_of(size)
         return replace(found, shift=DISTILLED_SHIFT) if self.pipe.config.is_distilled else found
-
-    def _encode(self, prompts: list[str]) -> TextEmbeddings:
-        sequence, mask = self.pipe.encode_prompt(
-            prompts, device=self.device, max_sequence_length=self.text_tokens
-        )
-        return {"sequence": sequence, "mask": mask}
 
     def _tokens_read(self) -> int:
         ends = self.pipe.prompt_template_encode_num_suffix_tokens

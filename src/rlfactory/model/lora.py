@@ -34,17 +34,13 @@ from rlfactory.utils.types import LoraTargets
 # network is no longer the reference policy, nor the base model that others load an export onto.
 Init = Literal["gaussian", "kaiming", "orthogonal"]
 
-# The eight attention projections of a joint block that every published recipe adapts.
+SINGLE_PROJECTIONS = ["attn.to_q", "attn.to_k", "attn.to_v", "attn.to_out.0"]
+"""Of the attention of blocks with one stream of tokens."""
 ATTENTION_PROJECTIONS = [
-    "attn.to_q",
-    "attn.to_k",
-    "attn.to_v",
-    "attn.to_out.0",
-    "attn.add_q_proj",
-    "attn.add_k_proj",
-    "attn.add_v_proj",
-    "attn.to_add_out",
+    *SINGLE_PROJECTIONS,
+    *("attn.add_q_proj", "attn.add_k_proj", "attn.add_v_proj", "attn.to_add_out"),
 ]
+"""Of a joint block, the eight that every published recipe adapts."""
 CROSS_ATTENTION_PROJECTIONS = [
     f"{attention}.{projection}"
     for attention in ("attn1", "attn2")

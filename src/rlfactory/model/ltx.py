@@ -26,6 +26,7 @@ class LTX(FlowModel):
 
     pipeline = "LTXPipeline"
     media = "videos"
+    encoded = ("sequence", "mask")
     patch = 1
     adapted = CROSS_ATTENTION_PROJECTIONS
 
@@ -66,15 +67,6 @@ class LTX(FlowModel):
     @property
     def latent_times(self) -> tuple[int, ...]:
         return (latent_frames(self.frames, int(self.pipe.vae_temporal_compression_ratio)),)
-
-    def _encode(self, prompts: list[str]) -> TextEmbeddings:
-        sequence, mask, *_ = self.pipe.encode_prompt(
-            prompts,
-            do_classifier_free_guidance=False,
-            device=self.device,
-            max_sequence_length=self.text_tokens,
-        )
-        return {"sequence": sequence, "mask": mask}
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         times, height, width = x.shape[2:]

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from rlfactory.model.flow_model import FlowModel
-from rlfactory.model.image_base import PLAIN
+from rlfactory.model.lora import SINGLE_PROJECTIONS
 from rlfactory.model.pipelines.embedding_cache import LENGTHS, TextEmbeddings
 from rlfactory.model.precision import exact_inputs
+from rlfactory.model.prompt_encoding import PLAIN
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.pytree import to_device
 
@@ -36,7 +37,7 @@ class Lumina2(FlowModel):
     pipeline = "Lumina2Pipeline"
     attention_backends = False
     plain_negative = True
-    adapted = ["attn.to_q", "attn.to_k", "attn.to_v", "attn.to_out.0"]
+    adapted = SINGLE_PROJECTIONS
 
     def check_options(self) -> None:
         """The network has positions for so many tokens of text."""

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from rlfactory.model.base import Resolution
 from rlfactory.model.flow_model import FlowModel
-from rlfactory.model.lora import ATTENTION_PROJECTIONS
+from rlfactory.model.lora import SINGLE_PROJECTIONS
 from rlfactory.model.pipelines.embedding_cache import LENGTHS, TextEmbeddings
 from rlfactory.model.pipelines.latents import Normalised
 from rlfactory.model.pipelines.noise_levels import flow_resolution, units_of
@@ -31,7 +31,7 @@ class QwenImage21(FlowModel):
 
     pipeline = "QwenImage21Pipeline"
     latents = Normalised()
-    adapted = ATTENTION_PROJECTIONS[:4]  # of the one stream
+    adapted = SINGLE_PROJECTIONS
     attention_backends = False  # its processor chooses none where the prompt is read too
 
     def check_options(self) -> None:

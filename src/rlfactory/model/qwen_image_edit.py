@@ -7,8 +7,8 @@ from diffusers.pipelines.qwenimage import pipeline_qwenimage_edit_plus as edit_p
 from PIL import Image
 from torch import Tensor
 
-from rlfactory.model.image_base import NEGATIVE
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
+from rlfactory.model.prompt_encoding import NEGATIVE
 from rlfactory.model.qwen_image import QwenImage
 from rlfactory.prompts.ops.pictured import PicturedText
 from rlfactory.utils.types import Size

@@ -6,9 +6,9 @@ from diffusers import SanaPipeline
 from torch import Tensor
 
 from rlfactory.model.flow_model import FlowModel
-from rlfactory.model.image_base import PLAIN
 from rlfactory.model.lora import CROSS_ATTENTION_PROJECTIONS
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
+from rlfactory.model.prompt_encoding import PLAIN
 
 INSTRUCTION = inspect.signature(SanaPipeline.__call__).parameters["complex_human_instruction"]
 
@@ -22,6 +22,7 @@ class Sana(FlowModel):
 
     pipeline = "SanaPipeline"
     attention_backends = False
+    encoded = ("sequence", "mask")
     plain_negative = True
     adapted = CROSS_ATTENTION_PROJECTIONS
 
@@ -31,14 +32,9 @@ class Sana(FlowModel):
 
     def _encode(self, prompts: list[str]) -> TextEmbeddings:
         is_plain = prompts[0].startswith(PLAIN)  # the negative prompt, which is encoded by itself
-        sequence, mask, *_ = self.pipe.encode_prompt(
-            [prompt.removeprefix(PLAIN) for prompt in prompts],
-            do_classifier_free_guidance=False,
-            device=self.device,
-            max_sequence_length=self.text_tokens,
-            complex_human_instruction=None if is_plain else INSTRUCTION.default,
-        )
-        return {"sequence": sequence, "mask": mask}
+        instruction = None if is_plain else INSTRUCTION.default
+        texts = [prompt.removeprefix(PLAIN) for prompt in prompts]
+        return self._text_of(texts, complex_human_instruction=instruction)
 
     def _tokens_read(self) -> int:
         instruction = "\n".join(INSTRUCTION.default)

@@ -15,6 +15,7 @@ class SD3(FlowModel):
     pipeline = "StableDiffusion3Pipeline"
     attention_backends = False
     clip_tokens = 77
+    encoded = ("sequence", "", "pooled")
 
     @property
     def patch(self) -> int:
@@ -24,17 +25,6 @@ class SD3(FlowModel):
         """Up to the network's positional embeddings."""
         units_of(size, self.token_pixels, int(self.network.config.pos_embed_max_size))
         return super().resolution_of(size)
-
-    def _encode(self, prompts: list[str]) -> TextEmbeddings:
-        sequence, _, pooled, _ = self.pipe.encode_prompt(
-            prompts,
-            None,
-            None,
-            device=self.device,
-            do_classifier_free_guidance=False,
-            max_sequence_length=self.text_tokens,
-        )
-        return {"sequence": sequence, "pooled": pooled}
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         return self.network(

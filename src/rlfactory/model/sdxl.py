@@ -19,13 +19,8 @@ class SDXL(SD):
     """
 
     pipeline = "StableDiffusionXLPipeline"
+    encoded = ("sequence", "", "pooled")
     load_options: ClassVar[Mapping[str, Any]] = {"add_watermarker": False}
-
-    def _encode(self, prompts: list[str]) -> TextEmbeddings:
-        sequence, _, pooled, _ = self.pipe.encode_prompt(
-            prompts, device=self.device, do_classifier_free_guidance=False
-        )
-        return {"sequence": sequence, "pooled": pooled}
 
     def _encode_negative(self, prompt: str) -> TextEmbeddings:
         rows = super()._encode_negative(prompt)

@@ -26,6 +26,7 @@ class Wan(FlowModel):
 
     pipeline = "WanPipeline"
     media = "videos"
+    encoded = ("sequence",)
     latents = Normalised()
     adapted = CROSS_ATTENTION_PROJECTIONS
 
@@ -72,15 +73,6 @@ class Wan(FlowModel):
     @property
     def latent_times(self) -> tuple[int, ...]:
         return (latent_frames(self.frames, int(self.pipe.vae_scale_factor_temporal)),)
-
-    def _encode(self, prompts: list[str]) -> TextEmbeddings:
-        sequence, _ = self.pipe.encode_prompt(
-            prompts,
-            do_classifier_free_guidance=False,
-            device=self.device,
-            max_sequence_length=self.text_tokens,
-        )
-        return {"sequence": sequence}
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         times = self._times(t)

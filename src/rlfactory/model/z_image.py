@@ -8,8 +8,6 @@ from rlfactory.model.flow_model import FlowModel
 from rlfactory.model.pipelines.embedding_cache import LENGTHS, TextEmbeddings
 from rlfactory.model.pipelines.text_encoders import user_message
 
-ATTENTION_PROJECTIONS = ["attention.to_q", "attention.to_k", "attention.to_v", "attention.to_out.0"]
-
 
 class ZImage(FlowModel):
     """A `ZImagePipeline`; its transformer is trained, the rest frozen.
@@ -20,7 +18,7 @@ class ZImage(FlowModel):
     """
 
     pipeline = "ZImagePipeline"
-    adapted = ATTENTION_PROJECTIONS
+    adapted = [f"attention.{name}" for name in ("to_q", "to_k", "to_v", "to_out.0")]
 
     def _encode(self, prompts: list[str]) -> TextEmbeddings:
         # the pipeline writes its chat template into the list that it gets
