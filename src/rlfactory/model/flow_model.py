@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import cached_property
 from math import prod
-from typing import Any, ClassVar, Literal, TypeVar, cast
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -107,10 +107,10 @@ class FlowModel(PipelineModel):
             # passes with gradient can't use what was made in inference mode
             with torch.inference_mode(False):
                 self._made[key] = make()
-        return cast("T", self._made[key])
+        return self._made[key]
 
     @cached_property
-    def _made(self) -> dict[tuple[object, ...], object]:
+    def _made(self) -> dict[tuple[object, ...], Any]:
         return {}
 
     def pipeline_arguments(self) -> dict[str, object]:
