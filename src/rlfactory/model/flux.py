@@ -1,6 +1,6 @@
 """Adapter for FLUX.1, dev and schnell, at any resolution."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -22,7 +22,7 @@ class Flux(FlowModel):
 
     pipeline = "FluxPipeline"
     packed = True
-    encoded = ("sequence", "pooled")
+    encoded: ClassVar[tuple[str, ...]] = ("sequence", "pooled")
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ class SD(PipelineModel):
     part = "unet"
     process = "vp"
     attention_backends = False
-    encoded = ("sequence",)
+    encoded: ClassVar[tuple[str, ...]] = ("sequence",)
     adapted = ["to_q", "to_k", "to_v", "to_out.0"]  # as DDPO's implementations
     clip_tokens = 77
     forward_process: VariancePreserving
