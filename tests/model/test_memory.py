@@ -18,7 +18,7 @@ from rlfactory.config.plan import make_plan
 from rlfactory.model.flux import Flux
 from rlfactory.model.lora import Lora
 from rlfactory.model.memory import Memory, OffloadedModules
-from rlfactory.model.pipelines.loading import decode_latents, decode_scaled
+from rlfactory.model.pipelines.latents import Scaled, decode_latents
 from rlfactory.model.sd import SD
 from rlfactory.model.sd3 import SD3
 from rlfactory.model.weight_sets import EMA, REFERENCE
@@ -179,7 +179,7 @@ def test_text_encoders_come_for_new_prompts_and_the_autoencoder_for_pictures(
     moves: list[str] = []
     for name in ("text_encoder", "vae"):
         part = getattr(model.pipe, name)
-        monkeypatch.setattr(part, "to", lambda _where, name=name: moves.append(name))
+        monkeypatch.setattr(part, "to", lambda *_, name=name, **__: moves.append(name))
     model.encode(["a new prompt"])
     assert moves == ["text_encoder"] * 2
     model.encode(["a new prompt"])
@@ -383,14 +383,14 @@ def test_large_images_are_decoded_in_tiles_of_at_most_512_pixels() -> None:
 def test_large_images_are_decoded_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     vae = AutoencoderKL(block_out_channels=(4,), norm_num_groups=1).requires_grad_(False)
     latents = torch.randn(5, 4, 16, 16, generator=torch.Generator().manual_seed(0))
-    together = decode_latents(functools.partial(decode_scaled, vae), latents, 1)
+    together = decode_latents(functools.partial(Scaled().decode, vae), latents, 1)
     sizes: list[int] = []
     decode = vae.decode
     monkeypatch.setattr(
         vae, "decode", lambda z, **options: sizes.append(len(z)) or decode(z, **options)
     )
-    monkeypatch.setattr("rlfactory.model.pipelines.loading.PIXELS_TOGETHER", 2 * 16**2)
-    parts = decode_latents(functools.partial(decode_scaled, vae), latents, 1)
+    monkeypatch.setattr("rlfactory.model.pipelines.latents.PIXELS_TOGETHER", 2 * 16**2)
+    parts = decode_latents(functools.partial(Scaled().decode, vae), latents, 1)
     assert sizes == [2, 2, 1]
     # float32 rounds differently in other batches
     assert (parts.int() - together.int()).abs().max() <= 1

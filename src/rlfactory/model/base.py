@@ -186,7 +186,6 @@ class Model(ABC):
 
     def prompt_metrics(self, prompts: Sequence[str]) -> dict[str, float]:
         """What is measured of an iteration's prompts. Nothing by default."""
-        del prompts
         return {}
 
 
@@ -256,7 +255,6 @@ class ImageModel(Model):
         A model whose text encoders are offloaded brings them to the device once for all of them.
         Does nothing by default.
         """
-        del prompts
 
     def prepare(self) -> None:
         """Encode the prompts of the run in advance, and free the text encoders.
@@ -312,7 +310,6 @@ class ImageModel(Model):
         Raises:
             ModelError: the model has no such decoder.
         """
-        del latents
         raise ModelError(
             f"{type(self).__name__} decodes without a gradient: its class needs the method"
             " `decode_pixels`"
@@ -330,7 +327,6 @@ class ImageModel(Model):
         Raises:
             ModelError: the model has no encoder of images.
         """
-        del images
         raise ModelError(
             f"{type(self).__name__} does not encode images of the data: its class needs the method"
             " `encode_images`"

@@ -289,8 +289,7 @@ class CausalLM(TokenizedModel):
         return results, self.critic(states), states
 
     def measure_states(self, states: Tensor, work: Work, *columns: Tensor) -> tuple[Tensor, ...]:
-        results: tuple[Tensor, ...] = self.inside(self._measure_states, states, work, *columns)
-        return results
+        return self.inside(self._measure_states, states, work, *columns)
 
     def states_and_projection(self, tokens: Tokens) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         """See the contract; the projection is copied where its weights are trained."""
@@ -333,7 +332,6 @@ class CausalLM(TokenizedModel):
         """Positions `[B, L, ...]` of tokens of which `mask` `[B, L]` marks the real ones; the first
         are `prompt` `[B, P]`.
         """
-        del prompt
         return positions_of(mask)
 
     def _hidden(

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from rlfactory.model.flow_model import FlowModel
 from rlfactory.model.flux import Flux
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
-from rlfactory.model.precision import exact_inputs
 from rlfactory.utils.types import PositiveInt
 
 
@@ -25,6 +24,7 @@ class Chroma(Flux):
 
     pipeline = "ChromaPipeline"
     absent = ("embedded_guidance",)
+    encoded = ("sequence", "", "mask")
 
     def __init__(self, *given: Any, text_tokens: PositiveInt = 512, **options: Any) -> None:
         super().__init__(*given, text_tokens=text_tokens, embedded_guidance=None, **options)
@@ -32,36 +32,14 @@ class Chroma(Flux):
     def check_options(self) -> None:
         """Its network has no guidance as an input."""
 
-    def _encode(self, prompts: list[str]) -> TextEmbeddings:
-        sequence, _, mask, *_ = self.pipe.encode_prompt(
-            prompts,
-            device=self.device,
-            do_classifier_free_guidance=False,
-            max_sequence_length=self.text_tokens,
-        )
-        return {"sequence": sequence, "mask": mask}
-
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
-        h, w = x.shape[-2:]
-        tokens, positions = self._tokens(x, text)
-        times = self._times(t) / 1000  # the transformer multiplies by 1000 itself
-        mask = _Products.of(torch.cat([text["mask"].to(x.dtype), x.new_ones(tokens.shape[:2])], 1))
-        with (
-            exact_inputs(self.network.time_text_embed, 1000 * times),
-            _masked_when_checkpointed(self.network, mask),
-        ):
-            velocity = self.network(
-                hidden_states=tokens,
-                timestep=times,
-                encoder_hidden_states=text["sequence"],
-                txt_ids=x.new_zeros(text["sequence"].shape[1], 3),
-                img_ids=positions,
-                attention_mask=mask,
-                return_dict=False,
-            )[0]
-        scale = self.pipe.vae_scale_factor
-        unpacked: Tensor = self.pipe._unpack_latents(velocity, h * scale, w * scale, scale)
-        return unpacked
+        image = x.new_ones(len(x), x[0, 0].numel() // 4)  # whose tokens are no padding
+        mask: Any = _Products.of(torch.cat([text["mask"].to(x.dtype), image], 1))
+        with _masked_when_checkpointed(self.network, mask):
+            return super()._predict(x, t, {**text, "mask": mask})
+
+    def _own_inputs(self, guidance: Tensor | None, text: TextEmbeddings) -> dict[str, Any]:
+        return {"attention_mask": text["mask"]}
 
     def pipeline_arguments(self) -> dict[str, object]:
         """`guidance_scale` is classifier-free guidance here."""

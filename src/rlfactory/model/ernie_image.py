@@ -6,14 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rlfactory.model.base import Resolution
 from rlfactory.model.flow_model import FlowModel
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
-from rlfactory.model.pipelines.noise_levels import flow_resolution, units_of
-from rlfactory.utils.types import Size
-
-EPSILON = 1e-5
-"""Of the latents' variances: the pipeline's, which is not that of its autoencoder's file."""
+from rlfactory.model.pipelines.latents import Patches
 
 
 class ErnieImage(FlowModel):
@@ -25,14 +20,11 @@ class ErnieImage(FlowModel):
     """
 
     pipeline = "ErnieImagePipeline"
+    latents = Patches(epsilon=1e-5)  # the pipeline's, which is not that of its autoencoder's file
     attention_backends = False
+    patch = 1
     adapted = [f"self_attention.{name}" for name in ("to_q", "to_k", "to_v", "to_out.0")]
     load_options = MappingProxyType({"pe": None, "pe_tokenizer": None})
-
-    def resolution_of(self, size: Size) -> Resolution:
-        rows, columns = units_of(size, self.latent_pixels)
-        shape = (int(self.network.config.in_channels), rows, columns)
-        return flow_resolution(shape, rows * columns, self.pipe.scheduler)
 
     def _encode(self, prompts: list[str]) -> TextEmbeddings:
         # of a causal model, so that the first tokens do not depend on those that are cut
@@ -43,28 +35,8 @@ class ErnieImage(FlowModel):
         return {"sequence": torch.stack(padded), "count": lengths}
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
-        velocity: Tensor = self.network(
-            x, self._times(t), text["sequence"], text["count"], return_dict=False
-        )[0]
-        return velocity
-
-    def _decode(self, latents: Tensor) -> Tensor:
-        vae, (mean, std) = self.pipe.vae, self._statistics()
-        patches = self.pipe._unpatchify_latents((latents * std + mean).to(vae.dtype))
-        pixels: Tensor = vae.decode(patches, return_dict=False)[0]
-        return pixels
-
-    def _latents_of(self, pixels: Tensor) -> Tensor:
-        vae, (mean, std) = self.pipe.vae, self._statistics()
-        latents = vae.encode(pixels.to(vae.dtype)).latent_dist.mode()
-        patches: Tensor = self.pipe._patchify_latents(latents)
-        return (patches - mean) / std
-
-    def _statistics(self) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation of the latents' patches, `[1, 128, 1, 1]`."""
-        norm = self.pipe.vae.bn
-        mean, variance = (x.view(1, -1, 1, 1) for x in (norm.running_mean, norm.running_var))
-        return mean, (variance + EPSILON).sqrt()
+        sequence, lengths = text["sequence"], text["count"]
+        return self.network(x, self._times(t), sequence, lengths, return_dict=False)[0]
 
     def pipeline_arguments(self) -> dict[str, object]:
         """The pipeline reads whole prompts, and rewrites them unless it is told not to."""

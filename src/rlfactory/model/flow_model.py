@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Literal, TypeVar, cast
+from math import prod
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,8 +23,7 @@ class FlowModel(PipelineModel):
     """A rectified flow; its transformer is trained, the rest frozen.
 
     `guidance` above 1 doubles the forward passes; at 1 there is no guidance. A subclass sets
-    `pipeline`, and `adapted` where LoRA adapts other layers, and implements `_encode` and
-    `_predict`.
+    `pipeline`, `encoded`, and `adapted` where LoRA adapts other layers, and implements `_predict`.
 
     Raises:
         ModelError: the model can't be loaded, or does not fit `size`, the adapters or another
@@ -34,6 +34,8 @@ class FlowModel(PipelineModel):
     process = "flow"
     forward_process = RectifiedFlow()
     adapted = ATTENTION_PROJECTIONS
+    packed: ClassVar[bool] = False
+    """Whether the network reads 2 x 2 latents as one, which the pipeline packs and unpacks."""
     embedded_guidance: float | None = None
 
     def __init__(
@@ -65,14 +67,30 @@ class FlowModel(PipelineModel):
 
     @property
     def latent_channels(self) -> int:
-        """Of a sample's latents; the network's input holds 2 x 2 of them, packed."""
-        return int(self.network.config.in_channels) // 4
+        """Of a sample's latents."""
+        return int(self.network.config.in_channels) // (4 if self.packed else 1)
+
+    @property
+    def patch(self) -> int:
+        """Latents of a token, along an edge."""
+        return 2
+
+    @property
+    def token_pixels(self) -> int:
+        """Pixels of a token, along an edge."""
+        return self.patch * self.latent_pixels
+
+    @property
+    def latent_times(self) -> tuple[int, ...]:
+        """Of a video, how many latents it has in time."""
+        return ()
 
     def resolution_of(self, size: Size) -> Resolution:
-        """Any with an even number of latents a side, since 2 x 2 latents make a token."""
-        rows, columns = units_of(size, 2 * self.latent_pixels)
-        shape = (self.latent_channels, 2 * rows, 2 * columns)
-        return flow_resolution(shape, rows * columns, self.pipe.scheduler)
+        """Any of whole tokens; of a video with its frames."""
+        rows, columns = units_of(size, self.token_pixels)
+        shape = (self.latent_channels, *self.latent_times, self.patch * rows, self.patch * columns)
+        tokens = prod(self.latent_times) * rows * columns
+        return flow_resolution(shape, tokens, self.pipe.scheduler)
 
     def _times(self, t: Tensor) -> Tensor:
         """The network's time input: `1000 t`, or that without its fraction (DanceGRPO, MixGRPO)."""
@@ -89,10 +107,10 @@ class FlowModel(PipelineModel):
             # passes with gradient can't use what was made in inference mode
             with torch.inference_mode(False):
                 self._made[key] = make()
-        return cast("T", self._made[key])
+        return self._made[key]
 
     @cached_property
-    def _made(self) -> dict[tuple[object, ...], object]:
+    def _made(self) -> dict[tuple[object, ...], Any]:
         return {}
 
     def pipeline_arguments(self) -> dict[str, object]:

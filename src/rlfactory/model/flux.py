@@ -1,6 +1,6 @@
 """Adapter for FLUX.1, dev and schnell, at any resolution."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -18,13 +18,11 @@ class Flux(FlowModel):
     token of 64 numbers. `embedded_guidance` is an input of the network (dev was distilled from a
     guided model), so it costs no second evaluation; schnell has no such input. `guidance` above 1
     is classifier-free guidance by a second evaluation, with the negative prompt.
-
-    Raises:
-        ModelError: the model can't be loaded, or does not fit `size`, the adapters or
-            `embedded_guidance`.
     """
 
     pipeline = "FluxPipeline"
+    packed = True
+    encoded: ClassVar[tuple[str, ...]] = ("sequence", "pooled")
 
     def __init__(
         self,
@@ -50,12 +48,6 @@ class Flux(FlowModel):
             allowed = "a number, 3.5 as published" if has_input else "null: this network takes none"
             raise ModelError(f"model.embedded_guidance={shown}; allowed is {allowed}")
 
-    def _encode(self, prompts: list[str]) -> TextEmbeddings:
-        sequence, pooled, _ = self.pipe.encode_prompt(
-            prompts, device=self.device, max_sequence_length=self.text_tokens
-        )
-        return {"sequence": sequence, "pooled": pooled}
-
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         h, w = x.shape[-2:]
         tokens, positions = self._tokens(x, text)
@@ -66,38 +58,37 @@ class Flux(FlowModel):
             velocity = self.network(
                 hidden_states=tokens,
                 timestep=times,
-                guidance=guidance,
                 encoder_hidden_states=text["sequence"],
-                pooled_projections=text["pooled"],
                 txt_ids=x.new_zeros(text["sequence"].shape[1], 3),
                 img_ids=positions,
                 return_dict=False,
+                **self._own_inputs(guidance, text),
             )[0][:, : h * w // 4]
         scale = self.pipe.vae_scale_factor
-        unpacked: Tensor = self.pipe._unpack_latents(velocity, h * scale, w * scale, scale)
-        return unpacked
+        return self.pipe._unpack_latents(velocity, h * scale, w * scale, scale)
+
+    def _own_inputs(self, guidance: Tensor | None, text: TextEmbeddings) -> dict[str, Any]:
+        """What the network reads that Chroma's does not."""
+        return {"guidance": guidance, "pooled_projections": text["pooled"]}
 
     def _tokens(self, x: Tensor, text: TextEmbeddings) -> tuple[Tensor, Tensor]:
         """What the network reads beside the text: tokens `[B, N, 64]`, those of the latents `x`
         first, and their positions `[N, 3]`.
         """
-        del text
         h, w = x.shape[-2:]
         return self._packed(x), self._image_ids(h // 2, w // 2, x)
 
     def _packed(self, x: Tensor) -> Tensor:
-        packed: Tensor = self.pipe._pack_latents(x, *x.shape)
-        return packed
+        return self.pipe._pack_latents(x, *x.shape)
 
     def _image_ids(self, rows: int, columns: int, x: Tensor) -> Tensor:
         """The positions of image tokens, `[rows * columns, 3]`; copied to the device once."""
         place = (x.device, x.dtype)
         # the pipeline makes them on the CPU, without regard to the batch size
-        ids: Tensor = self.kept(
+        return self.kept(
             (rows, columns, *place),
             lambda: self.pipe._prepare_latent_image_ids(1, rows, columns, *place),
         )
-        return ids
 
     def pipeline_arguments(self) -> dict[str, object]:
         """`guidance_scale` is the embedded guidance here, `true_cfg_scale` the other."""

@@ -11,13 +11,11 @@ from rlfactory.model.base import Resolution
 from rlfactory.model.flow_model import FlowModel
 from rlfactory.model.lora import ATTENTION_PROJECTIONS
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
-from rlfactory.model.pipelines.loading import decode_patches, encode_patches
+from rlfactory.model.pipelines.latents import Patches
+from rlfactory.model.pipelines.text_encoders import user_message
 from rlfactory.model.precision import exact_inputs
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.types import Size
-
-# single blocks have query, key, value and the MLP's input in one layer
-TARGETS = [*ATTENTION_PROJECTIONS, "attn.to_qkv_mlp_proj"]
 
 
 class Flux2Klein(FlowModel):
@@ -32,7 +30,11 @@ class Flux2Klein(FlowModel):
     """
 
     pipeline = "Flux2KleinPipeline"
-    adapted = TARGETS
+    latents = Patches()
+    patch = 1
+    encoded = ("sequence",)
+    # single blocks have query, key, value and the MLP's input in one layer
+    adapted = [*ATTENTION_PROJECTIONS, "attn.to_qkv_mlp_proj"]
 
     def check_options(self) -> None:
         """Guidance is not for distilled models, and goes from the empty prompt."""
@@ -43,25 +45,19 @@ class Flux2Klein(FlowModel):
                 " empty prompt alone; type model.negative_prompt=''"
             )
 
-    def resolution_of(self, size: Size) -> Resolution:
-        """Any multiple of a patch of two latents; the shift depends on the number of steps too."""
-        found = super().resolution_of(size)
-        channels, rows, columns = found.shape
-        shape = (4 * channels, rows // 2, columns // 2)
-        return replace(found, shape=shape, step_shift=partial(empirical_shift, rows * columns // 4))
+    @property
+    def token_pixels(self) -> int:
+        """Of a patch of two of the autoencoder's latents, along an edge."""
+        return 2 * self.latent_pixels
 
-    def _encode(self, prompts: list[str]) -> TextEmbeddings:
-        sequence, _ = self.pipe.encode_prompt(
-            prompts, device=self.device, max_sequence_length=self.text_tokens
-        )
-        return {"sequence": sequence}
+    def resolution_of(self, size: Size) -> Resolution:
+        """The shift depends on the number of steps too."""
+        found = super().resolution_of(size)
+        _, rows, columns = found.shape
+        return replace(found, step_shift=partial(empirical_shift, rows * columns))
 
     def _written(self, prompt: str) -> str:
-        messages = [{"role": "user", "content": prompt}]
-        written: str = self.pipe.tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
-        )
-        return written
+        return user_message(self.pipe.tokenizer, prompt, enable_thinking=False)
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         times = self._times(t) / 1000  # the transformer multiplies by 1000 itself
@@ -89,12 +85,6 @@ class Flux2Klein(FlowModel):
             return image.to(x.device), text.to(x.device)
 
         return self.kept((*x.shape[-2:], sequence.shape[1], x.device), make)
-
-    def _decode(self, latents: Tensor) -> Tensor:
-        return decode_patches(self.pipe.vae, latents)
-
-    def _latents_of(self, pixels: Tensor) -> Tensor:
-        return encode_patches(self.pipe.vae, pixels)
 
 
 def empirical_shift(tokens: int, steps: int) -> float:

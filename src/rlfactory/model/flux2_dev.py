@@ -13,9 +13,6 @@ class Flux2Dev(Flux2Klein):
 
     Latents and text are those of `Flux2Klein`. It was distilled from a guided model:
     `embedded_guidance` is an input of the network, and the pipeline has no other guidance.
-
-    Raises:
-        ModelError: the model can't be loaded, or does not fit `size` or the adapters.
     """
 
     pipeline = "Flux2Pipeline"

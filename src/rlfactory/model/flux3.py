@@ -1,7 +1,6 @@
 """Adapters for FLUX.3 klein, base and distilled, at any resolution."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,13 +10,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rlfactory.dynamics.schedule import shifted
-from rlfactory.model.base import Resolution
 from rlfactory.model.flow_model import FlowModel
+from rlfactory.model.lora import SINGLE_PROJECTIONS
 from rlfactory.model.pipelines.embedding_cache import LENGTHS, TextEmbeddings
-from rlfactory.model.pipelines.loading import decode_patches, encode_patches
-from rlfactory.utils.types import Faults, NonNegative, PositiveInt, Size
+from rlfactory.model.pipelines.latents import Patches
+from rlfactory.model.pipelines.text_encoders import user_message
+from rlfactory.utils.types import Faults, NonNegative, PositiveInt
 
-TARGETS = ["attn.to_q", "attn.to_k", "attn.to_v", "attn.to_out.0"]
 WINDOW = 80
 """Tokens of text in steps of which the network was trained."""
 
@@ -32,7 +31,9 @@ class Flux3Klein(FlowModel):
     """
 
     pipeline = "Flux3ModularPipeline"
-    adapted = TARGETS
+    latents = Patches()
+    patch = 1
+    adapted = SINGLE_PROJECTIONS
 
     def __init__(
         self,
@@ -48,11 +49,10 @@ class Flux3Klein(FlowModel):
         """
         super().__init__(*given, text_tokens=text_tokens, guidance=guidance, **options)
 
-    def resolution_of(self, size: Size) -> Resolution:
-        """Any multiple of a patch of two latents."""
-        found = super().resolution_of(size)
-        channels, rows, columns = found.shape
-        return replace(found, shape=(4 * channels, rows // 2, columns // 2))
+    @property
+    def token_pixels(self) -> int:
+        """Of a patch of two of the autoencoder's latents, along an edge."""
+        return 2 * self.latent_pixels
 
     def _encode(self, prompts: list[str]) -> TextEmbeddings:
         rows = [
@@ -71,11 +71,7 @@ class Flux3Klein(FlowModel):
         return {"sequence": torch.cat(padded), LENGTHS: lengths}
 
     def _written(self, prompt: str) -> str:
-        messages = [{"role": "user", "content": prompt}]
-        written: str = self.pipe.tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=True
-        )
-        return written
+        return user_message(self.pipe.tokenizer, prompt)
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         # fake tensors, which an estimate predicts with, have no data and say 0
@@ -118,12 +114,6 @@ class Flux3Klein(FlowModel):
             return image.to(x.device), text.to(x.device)
 
         return self.kept((*x.shape[-2:], sequence.shape[1], x.device), make)
-
-    def _decode(self, latents: Tensor) -> Tensor:
-        return decode_patches(self.pipe.vae, latents)
-
-    def _latents_of(self, pixels: Tensor) -> Tensor:
-        return encode_patches(self.pipe.vae, pixels)
 
 
 class Flux3KleinDistilled(Flux3Klein):

@@ -1,14 +1,14 @@
 """Adapter for FLUX.1 Kontext, which edits a picture by an instruction."""
 
+from math import prod
+
 import torch
 from PIL import Image
 from torch import Tensor
 
 from rlfactory.model.flux import Flux
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
-from rlfactory.model.pipelines.local_models import height_and_width
 from rlfactory.prompts.ops.pictured import PicturedText
-from rlfactory.utils.types import Size
 
 
 class FluxKontext(Flux):
@@ -17,17 +17,10 @@ class FluxKontext(Flux):
     Each prompt has a picture. It is resized to `size` by the pipeline's own processor and encoded
     once by its autoencoder; its latents are further tokens of the network, beside the noisy ones,
     in both passes of classifier-free guidance.
-
-    Raises:
-        ModelError: as `Flux`.
     """
 
     pipeline = "FluxKontextPipeline"
     pictures = True
-
-    def embedding_options(self, size: Size) -> dict[str, object]:
-        """Also the size, since pictures have it."""
-        return super().embedding_options(size) | {"size": height_and_width(size)}
 
     def _encode(self, prompts: list[str]) -> TextEmbeddings:
         text = super()._encode([str(prompt) for prompt in prompts])
@@ -39,8 +32,7 @@ class FluxKontext(Flux):
     def _picture_latents(self, picture: Image.Image) -> Tensor:
         """Of the resolution of rollouts, `[1, C, h, w]`, shifted and scaled as by the pipeline."""
         processor, vae = self.pipe.image_processor, self.pipe.vae
-        edges = [self.latent_pixels * edge for edge in self.resolution.shape[-2:]]
-        pixels = processor.preprocess(processor.resize(picture, *edges), *edges)
+        pixels = processor.preprocess(processor.resize(picture, *self.edges), *self.edges)
         with self.memory.decoding(vae, self.device):
             return self._latents_of(pixels.to(self.device)).contiguous()
 
@@ -57,5 +49,4 @@ class FluxKontext(Flux):
 
     def pipeline_arguments(self) -> dict[str, object]:
         """Also those by which pictures and samples keep their size."""
-        height, width = (self.latent_pixels * edge for edge in self.resolution.shape[-2:])
-        return super().pipeline_arguments() | {"max_area": height * width, "_auto_resize": False}
+        return super().pipeline_arguments() | {"max_area": prod(self.edges), "_auto_resize": False}

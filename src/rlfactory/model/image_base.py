@@ -2,16 +2,15 @@
 
 A rectified flow derives from `flow_model.FlowModel`, of which `sd3.py` is the shortest example; any
 other model is a subclass of `PipelineModel`, as `sd.py`. It sets the class attributes, and
-implements `resolution_of`, `_encode` and `_predict`; `conf/model/NAME.yaml` names it as `_target_`.
-A constructor of its own takes further options and other defaults, and passes on `**options`.
+implements `resolution_of` and `_predict`; `conf/model/NAME.yaml` names it as `_target_`. A
+constructor of its own takes further options and other defaults, and passes on `**options`.
 Guidance, autocast, offloading, the embedding cache, LoRA and export are done here.
 """
 
 import copy
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -19,42 +18,33 @@ import diffusers
 import torch
 from torch import Tensor
 
-from rlfactory.model.base import ImageModel, with_values
+from rlfactory.model.base import with_values
 from rlfactory.model.lora import Init, Lora, merge_adapters, with_adapters
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.embedding_cache import IN_MEMORY, PromptCache, TextEmbeddings
 from rlfactory.model.pipelines.hub import no_bars
-from rlfactory.model.pipelines.loading import (
+from rlfactory.model.pipelines.latents import (
+    Latents,
+    Scaled,
     decode_latents,
-    decode_scaled,
     encode_pixels,
-    encode_scaled,
-    load_pipeline,
     to_unit,
 )
+from rlfactory.model.pipelines.loading import load_pipeline
 from rlfactory.model.pipelines.modular import save_pipeline
 from rlfactory.model.pipelines.teacher_files import adapter_folder
-from rlfactory.model.pipelines.text_encoders import (
-    TOKENIZERS,
-    Read,
-    open_pipeline,
-    prompt_reader,
-    report_cut,
-)
+from rlfactory.model.pipelines.text_encoders import open_pipeline, report_cut
 from rlfactory.model.precision import Precision
+from rlfactory.model.prompt_encoding import NEGATIVE, PLAIN, PromptEncoding
 from rlfactory.model.saved_activations import keep_halves
 from rlfactory.model.weight_sets import WeightSets
-from rlfactory.prompts.ops.pictured import mismatch
 from rlfactory.rollout import Condition
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.pytree import to_device
 from rlfactory.utils.types import LoraTargets, NonNegative, Positive, PositiveInt, Size
 
-NEGATIVE = "negative_"
-"""How names of the negative prompt's rows beside a prompt's begin."""
 
-
-class PipelineModel(ImageModel):
+class PipelineModel(PromptEncoding):
     """An image model inside a diffusers pipeline; subclasses say how its networks are called.
 
     Args:
@@ -72,7 +62,6 @@ class PipelineModel(ImageModel):
         part: which component of the pipeline is trained.
         pipe: the pipeline, frozen but for the trained network or its adapters.
         lora: the adapters; None with full fine-tuning.
-        text_encoders: the pipeline's text encoders behind the embedding cache.
         guidance: the guidance scale; classifier-free guidance applies above 1.
     """
 
@@ -82,9 +71,8 @@ class PipelineModel(ImageModel):
 
     adapted: list[str]
     """The module names that get adapters where `lora_targets` names none."""
-    negatives_beside: ClassVar[bool] = False
-    """Whether `_encode` gives rows of the negative prompt with each prompt's, with guidance, named
-    `NEGATIVE` and what they stand for: where the negative prompt is read with the picture."""
+    latents: ClassVar[Latents] = Scaled()
+    """How the network's latents follow from the autoencoder's."""
     load_options: ClassVar[Mapping[str, Any]] = {}
     """Keywords for the pipeline's `from_pretrained`."""
 
@@ -112,7 +100,7 @@ class PipelineModel(ImageModel):
         self.memory = memory or Memory()
         self.guidance, self.negative_prompt = guidance, negative_prompt
         apart = guidance > 1 and not self.negatives_beside
-        negatives = [self._negative_text(negative_prompt)] if apart else []
+        negatives = [PLAIN * self.plain_negative + negative_prompt] if apart else []
         self.pipe, self.text_encoders = open_pipeline(
             getattr(diffusers, self.pipeline),
             path,
@@ -153,11 +141,6 @@ class PipelineModel(ImageModel):
             offload=self.memory.offload_weights,
         )
 
-    def embedding_options(self, size: Size) -> dict[str, object]:
-        """What an embedding depends on beside its prompt and the model: its key in the cache."""
-        del size
-        return {}
-
     def check_options(self) -> None:
         """Raise ModelError where an option does not fit the pipeline, which is open."""
         return
@@ -186,35 +169,6 @@ class PipelineModel(ImageModel):
         found = {name: getattr(self.pipe, name, None) for name in self.trained_parts}
         return {name: network for name, network in found.items() if network is not None}
 
-    def encode(self, prompts: Sequence[str]) -> Condition:
-        """Embeddings: what `_encode` gives, such as `sequence` `[B, L, D]`.
-
-        Raises:
-            ModelError: a prompt has a picture, and the model takes none; or the reverse.
-        """
-        if problem := mismatch(prompts, self.pictures):
-            fix = "give it one" if self.pictures else f"a {self.pipeline} takes none"
-            raise ModelError(f"{problem}: {fix}")
-        return self.text_encoders(prompts)
-
-    def encode_ahead(self, prompts: Sequence[str]) -> None:
-        """Encode new prompts in one visit of the text encoders."""
-        self.text_encoders.ahead(prompts)
-
-    @cached_property
-    def _read(self) -> Read:
-        parts = self.pipe.components.items()
-        tokenizers = [part for name, part in parts if name.startswith(TOKENIZERS) and part]
-        return prompt_reader(tokenizers, self._tokens_read(), self._written)
-
-    def _tokens_read(self) -> int:
-        """How many tokens of `_written` are read by an encoder that is not CLIP's."""
-        return int(getattr(self, "text_tokens", 0))
-
-    def _written(self, prompt: str) -> str:
-        """The text that is encoded for a prompt, where a family has a template."""
-        return prompt
-
     def frozen(self, path: str) -> Self:
         """See the contract; prompts are encoded once, for both."""
         adapters = adapter_folder(path)
@@ -234,10 +188,6 @@ class PipelineModel(ImageModel):
         teacher.pipe, teacher.lora = pipe, None
         setattr(pipe, self.part, network.requires_grad_(False).eval().to(self.device))
         return teacher
-
-    def prompt_metrics(self, prompts: Sequence[str]) -> dict[str, float]:
-        share = sum(self._read(prompt)[1] for prompt in prompts) / max(len(prompts), 1)
-        return {"prompts/cut": share} if share else {}
 
     def prepare(self) -> None:
         """Encode all expected prompts and unload the text encoders; say which are cut.
@@ -263,28 +213,6 @@ class PipelineModel(ImageModel):
         finally:
             self.network.to(self.device)
 
-    def _negative_text(self, prompt: str) -> str:
-        """What stands for the negative prompt in `_encode`, where it is encoded in another way."""
-        return prompt
-
-    def _encode_negative(self, prompt: str) -> TextEmbeddings:
-        """The one row of the negative prompt, on the device."""
-        return self.text_encoders([prompt]).tensors
-
-    @abstractmethod
-    def _encode(self, prompts: list[str]) -> TextEmbeddings:
-        """Rows for prompts, by the pipeline's encoders, which are on the device then.
-
-        Of prompts with pictures also the pictures' latents; the negative prompt has none, and
-        guidance takes those of the prompts.
-
-        Tensors of one name must have one shape for all prompts. The one named `lengths` stays on
-        the CPU: a network that is called with lists reads it without waiting for the device.
-
-        Must not depend on other attributes than those set before `super().__init__`, which calls
-        it for the negative prompt.
-        """
-
     def predict(self, x: Tensor, t: Tensor, condition: Condition) -> Tensor:
         """The prediction, with classifier-free guidance if `guidance` is above 1."""
         tensors = condition.tensors
@@ -305,7 +233,6 @@ class PipelineModel(ImageModel):
 
     def _combine(self, negative: Tensor, positive: Tensor, t: Tensor) -> Tensor:
         """The guided prediction, as the family's pipeline computes it (arXiv 2207.12598)."""
-        del t
         return negative + self.guidance * (positive - negative)
 
     def _evaluate(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
@@ -330,6 +257,12 @@ class PipelineModel(ImageModel):
         """Pixels for each latent, along an edge."""
         return int(self.pipe.vae_scale_factor)
 
+    @property
+    def edges(self) -> tuple[int, int]:
+        """Height and width of rollouts, in pixels."""
+        height, width = (self.latent_pixels * edge for edge in self.resolution.shape[-2:])
+        return height, width
+
     def decode(self, latents: Tensor) -> Tensor:
         """Images or videos by the pipeline's own autoencoder."""
         with self.memory.decoding(self.pipe.vae, self.device):
@@ -343,7 +276,7 @@ class PipelineModel(ImageModel):
 
     def _decode(self, latents: Tensor) -> Tensor:
         """Pixels `[B, 3, H, W]`, of a video `[B, F, 3, H, W]`, in [-1, 1]."""
-        return decode_scaled(self.pipe.vae, latents)
+        return self.latents.decode(self.pipe.vae, latents)
 
     def encode_images(self, images: Tensor) -> Tensor:
         """By the pipeline's own autoencoder; of a distribution of latents the mode."""
@@ -352,7 +285,7 @@ class PipelineModel(ImageModel):
 
     def _latents_of(self, pixels: Tensor) -> Tensor:
         """The inverse of `_decode`, as far as the autoencoder is; without gradient."""
-        return encode_scaled(self.pipe.vae, pixels)
+        return self.latents.encode(self.pipe.vae, pixels)
 
     def export(self, folder: Path, values: Mapping[str, Tensor] | None = None) -> None:
         """LoRA: one folder that diffusers and PEFT load. Full: a subfolder named after `part`."""

@@ -7,8 +7,9 @@ from torch import Tensor
 
 from rlfactory.model.base import Resolution
 from rlfactory.model.flow_model import FlowModel
+from rlfactory.model.lora import SINGLE_PROJECTIONS
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
-from rlfactory.model.pipelines.loading import decode_normalised, encode_normalised
+from rlfactory.model.pipelines.latents import Normalised
 from rlfactory.utils.types import Size
 
 DISTILLED_SHIFT = math.exp(1.15)
@@ -24,18 +25,15 @@ class Krea2(FlowModel):
     """
 
     pipeline = "Krea2Pipeline"
-    adapted = ["attn.to_q", "attn.to_k", "attn.to_v", "attn.to_out.0"]
+    packed = True
+    encoded = ("sequence", "mask")
+    latents = Normalised()
+    adapted = SINGLE_PROJECTIONS
 
     def resolution_of(self, size: Size) -> Resolution:
-        """Any multiple of a patch of two latents; the distilled model has one shift for all."""
+        """The distilled model has one shift for all."""
         found = super().resolution_of(size)
         return replace(found, shift=DISTILLED_SHIFT) if self.pipe.config.is_distilled else found
-
-    def _encode(self, prompts: list[str]) -> TextEmbeddings:
-        sequence, mask = self.pipe.encode_prompt(
-            prompts, device=self.device, max_sequence_length=self.text_tokens
-        )
-        return {"sequence": sequence, "mask": mask}
 
     def _tokens_read(self) -> int:
         ends = self.pipe.prompt_template_encode_num_suffix_tokens
@@ -60,12 +58,6 @@ class Krea2(FlowModel):
         )[0]
         unpacked: Tensor = self.pipe._unpack_latents(velocity, h * scale, w * scale)
         return unpacked[:, :, 0]
-
-    def _decode(self, latents: Tensor) -> Tensor:
-        return decode_normalised(self.pipe.vae, latents[:, :, None])[:, :, 0]  # of one frame
-
-    def _latents_of(self, pixels: Tensor) -> Tensor:
-        return encode_normalised(self.pipe.vae, pixels[:, :, None])[:, :, 0]
 
     def pipeline_arguments(self) -> dict[str, object]:
         """The pipeline's scale counts from 0, and it has its own default."""

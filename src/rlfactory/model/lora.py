@@ -16,10 +16,12 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
+from rlfactory.model.lm.trainable import shared_adapter
 from rlfactory.model.merged_start import Start, stacked
 from rlfactory.model.pipelines.adapter_files import (
     ALL_LINEAR,
     ending,
+    is_target,
     shared_weight,
     with_all_linear,
 )
@@ -32,17 +34,13 @@ from rlfactory.utils.types import LoraTargets
 # network is no longer the reference policy, nor the base model that others load an export onto.
 Init = Literal["gaussian", "kaiming", "orthogonal"]
 
-# The eight attention projections of a joint block that every published recipe adapts.
+SINGLE_PROJECTIONS = ["attn.to_q", "attn.to_k", "attn.to_v", "attn.to_out.0"]
+"""Of the attention of blocks with one stream of tokens."""
 ATTENTION_PROJECTIONS = [
-    "attn.to_q",
-    "attn.to_k",
-    "attn.to_v",
-    "attn.to_out.0",
-    "attn.add_q_proj",
-    "attn.add_k_proj",
-    "attn.add_v_proj",
-    "attn.to_add_out",
+    *SINGLE_PROJECTIONS,
+    *("attn.add_q_proj", "attn.add_k_proj", "attn.add_v_proj", "attn.to_add_out"),
 ]
+"""Of a joint block, the eight that every published recipe adapts."""
 CROSS_ATTENTION_PROJECTIONS = [
     f"{attention}.{projection}"
     for attention in ("attn1", "attn2")
@@ -271,20 +269,14 @@ def _without_special(network: nn.Module) -> list[str]:
 
 def _require_own_weights(network: nn.Module) -> None:
     """No adapted module may share its weight with another: merged, its adapter changes both."""
-    named = [(n, m) for n, m in network.named_modules() if m._parameters.get("weight") is not None]
-    owners = Counter(id(module.weight) for _, module in named)
     for name, layer in network.named_modules():
-        base = layer.get_base_layer() if isinstance(layer, BaseTunerLayer) else None
-        if base is not None and not hasattr(base, "weight"):
+        if isinstance(layer, BaseTunerLayer) and not hasattr(layer.get_base_layer(), "weight"):
             raise ModelError(
                 f"model.lora_targets: {name} stacks the weights of its experts, which are not"
                 " adapted; model.lora_targets=all-linear adapts all other matrices"
             )
-        if base is not None and owners[id(base.weight)] > 1:
-            other = next(n for n, m in named if m.weight is base.weight and m is not base)
-            raise ModelError(
-                f"model.lora_targets: {shared_weight(name, other.removesuffix('.base_layer'))}"
-            )
+    if shared := shared_adapter(network):
+        raise ModelError(f"model.lora_targets: {shared_weight(*shared)}")
 
 
 def _require_targets(network: nn.Module, targets: Sequence[str]) -> None:
@@ -292,20 +284,15 @@ def _require_targets(network: nn.Module, targets: Sequence[str]) -> None:
 
     PEFT requires one match among all targets: a misspelt one would silently stay untrained.
     """
-    names = [name for name, _ in network.named_modules()]
+    named = dict(network.named_modules())
     for target in targets:
-        if not any(name == target or name.endswith(f".{target}") for name in names):
+        if not any(is_target(name, [target]) for name in named):
+            matrices = [name for name, m in named.items() if isinstance(m, nn.Linear | Conv1D)]
+            frequent = [name for name, _ in Counter(map(ending, matrices)).most_common(8)]
             raise ModelError(
                 f"model.lora_targets={[*targets]}: no module of {type(network).__name__} is named"
-                f" {target}; among those that are: {', '.join(_adaptable(network))}"
+                f" {target}; among those that are: {', '.join(frequent)}"
             )
-
-
-def _adaptable(network: nn.Module) -> list[str]:
-    """The most frequent names of linear layers, without the indices of their blocks."""
-    matrices = [name for name, m in network.named_modules() if isinstance(m, nn.Linear | Conv1D)]
-    endings = Counter(map(ending, matrices))
-    return [name for name, _ in endings.most_common(8)]
 
 
 def initial_values(

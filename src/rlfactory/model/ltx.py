@@ -5,11 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlfactory.model.base import Resolution
 from rlfactory.model.flow_model import FlowModel
 from rlfactory.model.lora import CROSS_ATTENTION_PROJECTIONS
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
-from rlfactory.model.pipelines.noise_levels import flow_resolution, latent_frames, units_of
+from rlfactory.model.pipelines.noise_levels import latent_frames
 from rlfactory.utils.types import NonNegative, PositiveInt, Size
 
 DECODING_SEED = 0
@@ -23,13 +22,12 @@ class LTX(FlowModel):
     Latents are `[B, C, t, h, w]`: one for the first frame, and one for each eight further ones;
     each is a token, at a position in seconds and pixels. From 0.9.1 on the autoencoder is told a
     time at which it decodes, and gets latents with noise.
-
-    Raises:
-        ModelError: the model can't be loaded, or does not fit `size`, `frames` or the adapters.
     """
 
     pipeline = "LTXPipeline"
     media = "videos"
+    encoded = ("sequence", "mask")
+    patch = 1
     adapted = CROSS_ATTENTION_PROJECTIONS
 
     def __init__(
@@ -66,21 +64,9 @@ class LTX(FlowModel):
         """Pixels for each latent, along an edge."""
         return int(self.pipe.vae_spatial_compression_ratio)
 
-    def resolution_of(self, size: Size) -> Resolution:
-        """Any multiple of a latent, with `frames` frames."""
-        rows, columns = units_of(size, self.latent_pixels)
-        times = latent_frames(self.frames, int(self.pipe.vae_temporal_compression_ratio))
-        shape = (self.network.config.in_channels, times, rows, columns)
-        return flow_resolution(shape, times * rows * columns, self.pipe.scheduler)
-
-    def _encode(self, prompts: list[str]) -> TextEmbeddings:
-        sequence, mask, *_ = self.pipe.encode_prompt(
-            prompts,
-            do_classifier_free_guidance=False,
-            device=self.device,
-            max_sequence_length=self.text_tokens,
-        )
-        return {"sequence": sequence, "mask": mask}
+    @property
+    def latent_times(self) -> tuple[int, ...]:
+        return (latent_frames(self.frames, int(self.pipe.vae_temporal_compression_ratio)),)
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         times, height, width = x.shape[2:]
@@ -96,8 +82,7 @@ class LTX(FlowModel):
             rope_interpolation_scale=(group / self.frame_rate, edge, edge),
             return_dict=False,
         )[0]
-        unpacked: Tensor = self.pipe._unpack_latents(velocity, times, height, width)
-        return unpacked
+        return self.pipe._unpack_latents(velocity, times, height, width)
 
     def _decode(self, latents: Tensor) -> Tensor:
         vae = self.pipe.vae
@@ -126,10 +111,9 @@ class LTX(FlowModel):
     def _latents_of(self, pixels: Tensor) -> Tensor:
         vae = self.pipe.vae
         latents = vae.encode(pixels.transpose(1, 2).to(vae.dtype)).latent_dist.mode()
-        normalised: Tensor = self.pipe._normalize_latents(
+        return self.pipe._normalize_latents(
             latents, vae.latents_mean, vae.latents_std, vae.config.scaling_factor
         )
-        return normalised
 
     def pipeline_arguments(self) -> dict[str, object]:
         """Also frames, their rate, and how an autoencoder that asks for it decodes."""

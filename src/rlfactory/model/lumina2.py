@@ -6,13 +6,12 @@ import torch
 from torch import Tensor
 
 from rlfactory.model.flow_model import FlowModel
+from rlfactory.model.lora import SINGLE_PROJECTIONS
 from rlfactory.model.pipelines.embedding_cache import LENGTHS, TextEmbeddings
 from rlfactory.model.precision import exact_inputs
+from rlfactory.model.prompt_encoding import PLAIN
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.pytree import to_device
-
-PLAIN = "\0"
-"""How a text begins that is encoded without the system prompt."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,6 @@ class Lengths:
 
     def sum(self, dim: int) -> Tensor:
         """The lengths of prompts, on the CPU."""
-        del dim
         return self.of_rows
 
 
@@ -38,12 +36,8 @@ class Lumina2(FlowModel):
 
     pipeline = "Lumina2Pipeline"
     attention_backends = False
-    adapted = ["attn.to_q", "attn.to_k", "attn.to_v", "attn.to_out.0"]
-
-    @property
-    def latent_channels(self) -> int:
-        """The network's own: it makes patches itself."""
-        return int(self.network.config.in_channels)
+    plain_negative = True
+    adapted = SINGLE_PROJECTIONS
 
     def check_options(self) -> None:
         """The network has positions for so many tokens of text."""
@@ -54,9 +48,6 @@ class Lumina2(FlowModel):
                 f"model.text_tokens={self.text_tokens}: this network has positions for {most};"
                 f" type model.text_tokens={most}"
             )
-
-    def _negative_text(self, prompt: str) -> str:
-        return PLAIN + prompt
 
     def _written(self, prompt: str) -> str:
         return f"{self.pipe.system_prompt} <Prompt Start> {prompt}"
@@ -91,5 +82,4 @@ class Lumina2(FlowModel):
     def _combine(self, negative: Tensor, positive: Tensor, t: Tensor) -> Tensor:
         guided = super()._combine(negative, positive, t)
         length, wanted = (x.norm(dim=-1, keepdim=True) for x in (guided, positive))
-        kept: Tensor = guided * (wanted / length)
-        return kept
+        return guided * (wanted / length)

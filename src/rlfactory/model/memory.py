@@ -136,7 +136,8 @@ class OffloadedModules:
         self._is_loaded = True
         pin = self.pin and self.device.type == "cuda"
         for module in self.modules:
-            for owner, name, parameter in _parameters_of(module):
+            named = [(m, name, p) for m in module.modules() for name, p in m._parameters.items()]
+            for owner, name, parameter in named:  # a shared one with each of its owners
                 # subclasses, such as quantised weights, have their own way to move
                 if type(parameter) is not nn.Parameter or parameter.requires_grad:
                     continue
@@ -146,10 +147,7 @@ class OffloadedModules:
                 if pin and not parameter.is_pinned():
                     parameter.data = parameter.data.pin_memory()
                 self._kept.append((owner, name, parameter, parameter.data))
-            if pin:
-                module.to(self.device, non_blocking=True)
-            else:
-                module.to(self.device)
+            module.to(self.device, non_blocking=pin)
 
     def offload(self) -> None:
         """Keep the modules on the CPU alone, which frees the memory of the device."""
@@ -174,14 +172,6 @@ def _enable_tiling(vae: Any) -> None:
     edge = min(vae.tile_sample_min_size, LARGEST_TILE)
     vae.tile_sample_min_size = edge
     vae.tile_latent_min_size = edge // 2 ** (len(vae.config.block_out_channels) - 1)
-
-
-def _parameters_of(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Parameter]]:
-    """Parameters with the module and the name that hold them; a shared one several times."""
-    for owner in module.modules():
-        for name, parameter in owner._parameters.items():
-            if parameter is not None:
-                yield owner, name, parameter
 
 
 def _compile_blocks(network: Any) -> None:

@@ -43,9 +43,12 @@ def merge_start(network: nn.Module, path: Path, pipeline: str | None = None) -> 
         ModelError: there are none, they are of other modules or shapes, or one is of an embedding
             or of a module that shares its weight.
     """
-    modules = {name.replace("_orig_mod.", ""): _base(m) for name, m in network.named_modules()}
+    modules: dict[str, Any] = {
+        name.replace("_orig_mod.", ""): m.get_base_layer() if isinstance(m, BaseTunerLayer) else m
+        for name, m in network.named_modules()
+    }
     start = _read(path, modules, pipeline)
-    owners = Counter(id(m.weight) for m in {*modules.values()} if _has_weight(m))
+    owners = Counter(id(m._parameters.get("weight")) for m in {*modules.values()})
     for name, (a, b) in start.items():
         module = modules[name]
         if owners[id(module.weight)] > 1:
@@ -123,11 +126,3 @@ def stacked(state: Mapping[str, Tensor], scale: float, start: Start) -> dict[str
 def _of_b(key: str) -> str:
     """The name of B, by that of A."""
     return re.sub(r"(lora_(embedding_)?)A", r"\1B", key)
-
-
-def _base(module: nn.Module) -> Any:
-    return module.get_base_layer() if isinstance(module, BaseTunerLayer) else module
-
-
-def _has_weight(module: nn.Module) -> bool:
-    return isinstance(module._parameters.get("weight"), nn.Parameter)

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from rlfactory.model.flow_model import FlowModel
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
-from rlfactory.model.pipelines.loading import decode_normalised, encode_normalised
+from rlfactory.model.pipelines.latents import Normalised
 from rlfactory.model.precision import exact_inputs
 
 
@@ -19,6 +19,8 @@ class QwenImage(FlowModel):
     """
 
     pipeline = "QwenImagePipeline"
+    packed = True
+    latents = Normalised()
 
     def _encode(self, prompts: list[str]) -> TextEmbeddings:
         sequence, mask = self.pipe.encode_prompt(
@@ -64,18 +66,11 @@ class QwenImage(FlowModel):
 
     def _pictures(self, text: TextEmbeddings) -> list[Tensor]:
         """Latents `[B, C, h, w]` that the network reads behind the sample's."""
-        del text
         return []
 
     def _combine(self, negative: Tensor, positive: Tensor, t: Tensor) -> Tensor:
         guided = super()._combine(negative, positive, t)
         return guided * (_token_norms(positive) / _token_norms(guided))
-
-    def _decode(self, latents: Tensor) -> Tensor:
-        return decode_normalised(self.pipe.vae, latents[:, :, None])[:, :, 0]  # of one frame
-
-    def _latents_of(self, pixels: Tensor) -> Tensor:
-        return encode_normalised(self.pipe.vae, pixels[:, :, None])[:, :, 0]
 
     def pipeline_arguments(self) -> dict[str, object]:
         """`true_cfg_scale` is the guidance; without a negative prompt the pipeline has none."""

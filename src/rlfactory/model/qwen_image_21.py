@@ -12,9 +12,9 @@ from torch.nn import functional as F
 
 from rlfactory.model.base import Resolution
 from rlfactory.model.flow_model import FlowModel
-from rlfactory.model.lora import ATTENTION_PROJECTIONS
+from rlfactory.model.lora import SINGLE_PROJECTIONS
 from rlfactory.model.pipelines.embedding_cache import LENGTHS, TextEmbeddings
-from rlfactory.model.pipelines.loading import decode_normalised, encode_normalised
+from rlfactory.model.pipelines.latents import Normalised
 from rlfactory.model.pipelines.noise_levels import flow_resolution, units_of
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.pytree import to_device
@@ -30,7 +30,8 @@ class QwenImage21(FlowModel):
     """
 
     pipeline = "QwenImage21Pipeline"
-    adapted = ATTENTION_PROJECTIONS[:4]  # of the one stream
+    latents = Normalised()
+    adapted = SINGLE_PROJECTIONS
     attention_backends = False  # its processor chooses none where the prompt is read too
 
     def check_options(self) -> None:
@@ -41,11 +42,6 @@ class QwenImage21(FlowModel):
                 " which no schedule here follows; type model.path=Qwen/Qwen-Image-2.1, from which"
                 " it was distilled"
             )
-
-    @property
-    def latent_channels(self) -> int:
-        """The network's own: it makes no patches."""
-        return int(self.network.config.in_channels)
 
     def resolution_of(self, size: Size) -> Resolution:
         """Any with an even number of latents a side; each latent is a token."""
@@ -111,13 +107,13 @@ class QwenImage21(FlowModel):
         return torch.cat([prompt.expand(batch, -1, -1), of_images], 1)[:, :, None]
 
     def _decode(self, latents: Tensor) -> Tensor:
-        pixels = decode_normalised(self.pipe.vae, latents[:, :, None])[:, :, 0]
+        pixels = super()._decode(latents)
         colours, alpha = pixels[:, :3], (pixels[:, 3:] + 1) / 2
         return colours * alpha + (1 - alpha)
 
     def _latents_of(self, pixels: Tensor) -> Tensor:
         opaque = F.pad(pixels, (0, 0, 0, 0, 0, 1), value=1.0)
-        return encode_normalised(self.pipe.vae, opaque[:, :, None])[:, :, 0]
+        return super()._latents_of(opaque)
 
     def pipeline_arguments(self) -> dict[str, object]:
         """`true_cfg_scale` is the guidance; without a negative prompt the pipeline has none."""
@@ -135,7 +131,6 @@ class _PerRow:
 
     def unsqueeze(self, dim: int) -> Tensor:
         """What attention makes of them."""
-        del dim
         return self.rotations
 
 
@@ -183,5 +178,4 @@ def _forward(
             hidden = block(hidden, modulation, *layout)
     of_image = None if is_image is None else is_image[length:]
     shown = network.norm_out(hidden[:, length:], embedded, of_image)
-    velocity: Tensor = network.proj_out(shown)
-    return velocity
+    return network.proj_out(shown)

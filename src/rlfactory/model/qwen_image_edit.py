@@ -7,9 +7,8 @@ from diffusers.pipelines.qwenimage import pipeline_qwenimage_edit_plus as edit_p
 from PIL import Image
 from torch import Tensor
 
-from rlfactory.model.image_base import NEGATIVE
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
-from rlfactory.model.pipelines.local_models import height_and_width
+from rlfactory.model.prompt_encoding import NEGATIVE
 from rlfactory.model.qwen_image import QwenImage
 from rlfactory.prompts.ops.pictured import PicturedText
 from rlfactory.utils.types import Size
@@ -20,9 +19,6 @@ class QwenImageEdit(QwenImage):
 
     Each prompt has a picture, which is resized to `size`. The text encoder reads it before the
     prompt, and before the negative prompt too; its latents are further tokens of the network.
-
-    Raises:
-        ModelError: as `QwenImage`.
     """
 
     pipeline = "QwenImageEditPlusPipeline"
@@ -30,19 +26,18 @@ class QwenImageEdit(QwenImage):
     negatives_beside = True
 
     def embedding_options(self, size: Size) -> dict[str, object]:
-        """Also the size, since pictures have it, and the negative prompt that is read with them."""
+        """Also the negative prompt that is read with pictures."""
         negative = self.negative_prompt if self.guidance > 1 else None
-        own = {"size": height_and_width(size), "negative": negative}
-        return super().embedding_options(size) | own
+        return super().embedding_options(size) | {"negative": negative}
 
     def _encode(self, prompts: list[str]) -> TextEmbeddings:
-        rows = [self._row(prompt, picture_of(prompt)) for prompt in prompts]
+        # `encode` has checked that each has a picture
+        rows = [self._row(prompt) for prompt in prompts if isinstance(prompt, PicturedText)]
         return {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
 
-    def _row(self, prompt: str, picture: Image.Image) -> TextEmbeddings:
+    def _row(self, prompt: PicturedText) -> TextEmbeddings:
         """The tensors of one prompt, one row each."""
-        edges = self._edges()
-        picture = self.pipe.image_processor.resize(picture, *edges)
+        picture = self.pipe.image_processor.resize(prompt.open(), *self.edges)
         texts = {"": str(prompt)}
         if self.guidance > 1:
             texts[NEGATIVE] = self.negative_prompt
@@ -50,22 +45,16 @@ class QwenImageEdit(QwenImage):
         for kind, text in texts.items():
             read = self.pipe.encode_prompt([text], image=[self._shown(picture)], device=self.device)
             row |= {kind + name: rows for name, rows in self._padded(*read).items()}
-        pixels = self.pipe.image_processor.preprocess(picture, *edges)
+        pixels = self.pipe.image_processor.preprocess(picture, *self.edges)
         with self.memory.decoding(self.pipe.vae, self.device):
             latents = self._latents_of(pixels.to(self.device)).contiguous()
         return {**row, "picture": latents}
-
-    def _edges(self) -> tuple[int, int]:
-        """Height and width of pictures: those of rollouts."""
-        height, width = (self.latent_pixels * edge for edge in self.resolution.shape[-2:])
-        return height, width
 
     def _shown(self, picture: Image.Image) -> Image.Image:
         """The picture in the size in which the pipeline shows it to its text encoder."""
         ratio = picture.width / picture.height
         width, height = edit_plus.calculate_dimensions(edit_plus.CONDITION_IMAGE_SIZE, ratio)
-        shown: Image.Image = self.pipe.image_processor.resize(picture, height, width)
-        return shown
+        return self.pipe.image_processor.resize(picture, height, width)
 
     def _pictures(self, text: TextEmbeddings) -> list[Tensor]:
         return [text["picture"]]
@@ -73,7 +62,7 @@ class QwenImageEdit(QwenImage):
     def _tokens_read(self) -> int:
         """Of which the picture has some, whose text is one."""
         images = self.pipe.processor.image_processor
-        blank = self._shown(Image.new("RGB", self._edges()[::-1]))
+        blank = self._shown(Image.new("RGB", self.edges[::-1]))
         patches = images(images=blank, return_tensors="pt")["image_grid_thw"].prod()
         return super()._tokens_read() - int(patches) // int(images.merge_size) ** 2 + 1
 
@@ -82,11 +71,5 @@ class QwenImageEdit(QwenImage):
 
     def pipeline_settings(self) -> Sequence[str]:
         """Pictures keep their size."""
-        height, width = self._edges()
+        height, width = self.edges
         return (f"import {edit_plus.__name__} as edit", f"edit.VAE_IMAGE_SIZE = {height} * {width}")
-
-
-def picture_of(prompt: str) -> Image.Image:
-    """The picture of a prompt that has one, which `encode` has checked."""
-    assert isinstance(prompt, PicturedText)
-    return prompt.open()

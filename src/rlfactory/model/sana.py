@@ -5,16 +5,12 @@ import inspect
 from diffusers import SanaPipeline
 from torch import Tensor
 
-from rlfactory.model.base import Resolution
 from rlfactory.model.flow_model import FlowModel
 from rlfactory.model.lora import CROSS_ATTENTION_PROJECTIONS
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
-from rlfactory.model.pipelines.noise_levels import flow_resolution, units_of
-from rlfactory.utils.types import Size
+from rlfactory.model.prompt_encoding import PLAIN
 
 INSTRUCTION = inspect.signature(SanaPipeline.__call__).parameters["complex_human_instruction"]
-PLAIN = "\0"
-"""How a text begins that is encoded without the instruction."""
 
 
 class Sana(FlowModel):
@@ -26,27 +22,19 @@ class Sana(FlowModel):
 
     pipeline = "SanaPipeline"
     attention_backends = False
+    encoded = ("sequence", "mask")
+    plain_negative = True
     adapted = CROSS_ATTENTION_PROJECTIONS
 
-    def resolution_of(self, size: Size) -> Resolution:
-        config, patch = self.network.config, self.network.config.patch_size
-        high, wide = units_of(size, int(self.pipe.vae_scale_factor) * patch)
-        shape = (config.in_channels, high * patch, wide * patch)
-        return flow_resolution(shape, high * wide, self.pipe.scheduler)
-
-    def _negative_text(self, prompt: str) -> str:
-        return PLAIN + prompt
+    @property
+    def patch(self) -> int:
+        return int(self.network.config.patch_size)
 
     def _encode(self, prompts: list[str]) -> TextEmbeddings:
         is_plain = prompts[0].startswith(PLAIN)  # the negative prompt, which is encoded by itself
-        sequence, mask, *_ = self.pipe.encode_prompt(
-            [prompt.removeprefix(PLAIN) for prompt in prompts],
-            do_classifier_free_guidance=False,
-            device=self.device,
-            max_sequence_length=self.text_tokens,
-            complex_human_instruction=None if is_plain else INSTRUCTION.default,
-        )
-        return {"sequence": sequence, "mask": mask}
+        instruction = None if is_plain else INSTRUCTION.default
+        texts = [prompt.removeprefix(PLAIN) for prompt in prompts]
+        return self._text_of(texts, complex_human_instruction=instruction)
 
     def _tokens_read(self) -> int:
         instruction = "\n".join(INSTRUCTION.default)
@@ -65,17 +53,6 @@ class Sana(FlowModel):
             return_dict=False,
         )[0]
         return velocity[:, : x.shape[1]]  # a variance may follow
-
-    def _decode(self, latents: Tensor) -> Tensor:
-        vae = self.pipe.vae
-        scaled = (latents / vae.config.scaling_factor).to(vae.dtype)
-        pixels: Tensor = vae.decode(scaled, return_dict=False)[0]
-        return pixels
-
-    def _latents_of(self, pixels: Tensor) -> Tensor:
-        vae = self.pipe.vae
-        latents: Tensor = vae.config.scaling_factor * vae.encode(pixels.to(vae.dtype)).latent
-        return latents
 
     def pipeline_arguments(self) -> dict[str, object]:
         """Also `use_resolution_binning=False`: the pipeline would draw a size of its own list."""

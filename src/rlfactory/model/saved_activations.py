@@ -60,13 +60,11 @@ def _forward(norm: nn.Module, x: Tensor) -> Tensor:
     keeps = torch.is_grad_enabled() and x.requires_grad and x.dtype != torch.float32
     if not keeps or not _in_autocast(x):
         return _compute(norm, x)
-    y: Tensor = _Recomputed.apply(norm, x)  # type: ignore[no-untyped-call]
-    return y
+    return _Recomputed.apply(norm, x)  # type: ignore[no-untyped-call]
 
 
 def _compute(norm: nn.Module, x: Tensor) -> Tensor:
-    y: Tensor = type(norm).forward(norm, x)
-    return y
+    return type(norm).forward(norm, x)
 
 
 class _Recomputed(torch.autograd.Function):

@@ -14,9 +14,6 @@ from rlfactory.model.pipelines.scheduler_config import PREDICTIONS, noise_schedu
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.types import NonNegative, Positive, PositiveInt, Size
 
-# The four projections of self- and cross-attention that DDPO's implementations adapt.
-ATTENTION_PROJECTIONS = ["to_q", "to_k", "to_v", "to_out.0"]
-
 PROCESSES = dict(zip(PREDICTIONS, (VariancePreserving, VelocityPrediction), strict=True))
 """By the `prediction_type` of the pipeline's scheduler."""
 
@@ -38,7 +35,8 @@ class SD(PipelineModel):
     part = "unet"
     process = "vp"
     attention_backends = False
-    adapted = ATTENTION_PROJECTIONS
+    encoded: ClassVar[tuple[str, ...]] = ("sequence",)
+    adapted = ["to_q", "to_k", "to_v", "to_out.0"]  # as DDPO's implementations
     clip_tokens = 77
     forward_process: VariancePreserving
     load_options: ClassVar[Mapping[str, Any]] = {
@@ -77,13 +75,9 @@ class SD(PipelineModel):
         rows, columns = units_of(size, self.latent_pixels)
         return Resolution(shape=(self.network.config.in_channels, rows, columns))
 
-    def _encode(self, prompts: list[str]) -> TextEmbeddings:
-        sequence, _ = self.pipe.encode_prompt(prompts, self.device, 1, False)
-        return {"sequence": sequence}
-
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         last = len(self.forward_process.alphas_cumprod) - 1
-        prediction: Tensor = self.network(
+        return self.network(
             x,
             # integers within the table, as the forward process rounds them
             (1000 * t).round().long().clamp(0, last),
@@ -91,9 +85,7 @@ class SD(PipelineModel):
             added_cond_kwargs=self._added_conditions(x, text),
             return_dict=False,
         )[0]
-        return prediction
 
     def _added_conditions(self, x: Tensor, text: TextEmbeddings) -> dict[str, Tensor]:
         """What the UNet is told beside the time and the text: nothing."""
-        del x, text
         return {}

@@ -5,7 +5,7 @@ from torch import Tensor
 from rlfactory.model.base import Resolution
 from rlfactory.model.flow_model import FlowModel
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
-from rlfactory.model.pipelines.noise_levels import flow_resolution, units_of
+from rlfactory.model.pipelines.noise_levels import units_of
 from rlfactory.utils.types import Size
 
 
@@ -15,32 +15,22 @@ class SD3(FlowModel):
     pipeline = "StableDiffusion3Pipeline"
     attention_backends = False
     clip_tokens = 77
+    encoded = ("sequence", "", "pooled")
+
+    @property
+    def patch(self) -> int:
+        return int(self.network.config.patch_size)
 
     def resolution_of(self, size: Size) -> Resolution:
-        """Any multiple of a patch, up to the network's positional embeddings."""
-        config = self.network.config
-        patch = int(config.patch_size)
-        rows, columns = units_of(size, self.latent_pixels * patch, config.pos_embed_max_size)
-        shape = (config.in_channels, rows * patch, columns * patch)
-        return flow_resolution(shape, rows * columns, self.pipe.scheduler)
-
-    def _encode(self, prompts: list[str]) -> TextEmbeddings:
-        sequence, _, pooled, _ = self.pipe.encode_prompt(
-            prompts,
-            None,
-            None,
-            device=self.device,
-            do_classifier_free_guidance=False,
-            max_sequence_length=self.text_tokens,
-        )
-        return {"sequence": sequence, "pooled": pooled}
+        """Up to the network's positional embeddings."""
+        units_of(size, self.token_pixels, int(self.network.config.pos_embed_max_size))
+        return super().resolution_of(size)
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
-        velocity: Tensor = self.network(
+        return self.network(
             hidden_states=x,
             timestep=self._times(t),
             encoder_hidden_states=text["sequence"],
             pooled_projections=text["pooled"],
             return_dict=False,
         )[0]
-        return velocity

@@ -16,19 +16,11 @@ class SDXL(SD):
     The network is told the image's size: as the original and as the target size, with no crop, as
     the pipeline does by default. An empty negative prompt has embeddings of zeros where the
     pipeline's `force_zeros_for_empty_prompt` says so.
-
-    Raises:
-        ModelError: as `SD`.
     """
 
     pipeline = "StableDiffusionXLPipeline"
+    encoded = ("sequence", "", "pooled")
     load_options: ClassVar[Mapping[str, Any]] = {"add_watermarker": False}
-
-    def _encode(self, prompts: list[str]) -> TextEmbeddings:
-        sequence, _, pooled, _ = self.pipe.encode_prompt(
-            prompts, device=self.device, do_classifier_free_guidance=False
-        )
-        return {"sequence": sequence, "pooled": pooled}
 
     def _encode_negative(self, prompt: str) -> TextEmbeddings:
         rows = super()._encode_negative(prompt)

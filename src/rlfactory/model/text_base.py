@@ -127,7 +127,6 @@ class TextModel(Model):
         Raises:
             ModelError: the model does not tell.
         """
-        del prompts, texts
         raise ModelError("algo.train_on=answer: this model tells no thoughts from answers")
 
     def as_given(self, prompt: str) -> str:
@@ -136,7 +135,6 @@ class TextModel(Model):
 
     def as_learned(self, prompt: str, text: str, length: int | None = None) -> str:
         """What is learned of a completion after its prompt, its end included."""
-        del prompt, length
         return str(text)
 
     @abstractmethod

@@ -4,12 +4,11 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from rlfactory.model.base import Resolution
 from rlfactory.model.flow_model import FlowModel
 from rlfactory.model.lora import CROSS_ATTENTION_PROJECTIONS
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
-from rlfactory.model.pipelines.loading import decode_normalised, encode_normalised
-from rlfactory.model.pipelines.noise_levels import flow_resolution, latent_frames, units_of
+from rlfactory.model.pipelines.latents import Normalised
+from rlfactory.model.pipelines.noise_levels import latent_frames
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.types import NonNegative, PositiveInt, Size
 
@@ -27,6 +26,8 @@ class Wan(FlowModel):
 
     pipeline = "WanPipeline"
     media = "videos"
+    encoded = ("sequence",)
+    latents = Normalised()
     adapted = CROSS_ATTENTION_PROJECTIONS
 
     def __init__(
@@ -64,41 +65,25 @@ class Wan(FlowModel):
         """Pixels for each latent, along an edge."""
         return int(self.pipe.vae_scale_factor_spatial)
 
-    def resolution_of(self, size: Size) -> Resolution:
-        """Any with an even number of latents a side, with `frames` frames."""
-        rows, columns = units_of(size, 2 * self.latent_pixels)
-        times = latent_frames(self.frames, int(self.pipe.vae_scale_factor_temporal))
-        shape = (self.network.config.out_channels, times, 2 * rows, 2 * columns)
-        return flow_resolution(shape, times * rows * columns, self.pipe.scheduler)
+    @property
+    def latent_channels(self) -> int:
+        """Without those of a picture, which the network reads too."""
+        return int(self.network.config.out_channels)
 
-    def _encode(self, prompts: list[str]) -> TextEmbeddings:
-        sequence, _ = self.pipe.encode_prompt(
-            prompts,
-            do_classifier_free_guidance=False,
-            device=self.device,
-            max_sequence_length=self.text_tokens,
-        )
-        return {"sequence": sequence}
+    @property
+    def latent_times(self) -> tuple[int, ...]:
+        return (latent_frames(self.frames, int(self.pipe.vae_scale_factor_temporal)),)
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         times = self._times(t)
         if self.timesteps == "truncated":
             times = times.clamp(max=999)  # UniPC's first noise level is 1e-6 below 1
         # a pipeline with `expand_timesteps` gives every token the same time
-        velocity: Tensor = self.network(timestep=times, return_dict=False, **self._inputs(x, text))[
-            0
-        ]
-        return velocity
+        return self.network(timestep=times, return_dict=False, **self._inputs(x, text))[0]
 
     def _inputs(self, x: Tensor, text: TextEmbeddings) -> dict[str, Tensor]:
         """What the network reads beside the time."""
         return {"hidden_states": x, "encoder_hidden_states": text["sequence"]}
-
-    def _decode(self, latents: Tensor) -> Tensor:
-        return decode_normalised(self.pipe.vae, latents).transpose(1, 2)
-
-    def _latents_of(self, pixels: Tensor) -> Tensor:
-        return encode_normalised(self.pipe.vae, pixels.transpose(1, 2))
 
     def pipeline_arguments(self) -> dict[str, object]:
         return super().pipeline_arguments() | {"num_frames": self.frames}

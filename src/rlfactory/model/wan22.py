@@ -30,9 +30,7 @@ class NetworkPair(nn.Module):
         trained: which of the two are trained, or get adapters.
     """
 
-    def __init__(
-        self, high: nn.Module, low: nn.Module, *, boundary: float, trained: tuple[str, ...]
-    ) -> None:
+    def __init__(self, high: Any, low: Any, *, boundary: float, trained: tuple[str, ...]) -> None:
         super().__init__()
         self.transformer, self.transformer_2 = high, low
         self.boundary, self.trained = boundary, trained
@@ -45,8 +43,7 @@ class NetworkPair(nn.Module):
         both = [[i for i, high in enumerate(is_high) if high == side] for side in (True, False)]
         networks, is_sharded = (self.transformer, self.transformer_2), isinstance(self, FSDPModule)
         if [] in both and not is_sharded:  # of sampling: one time for all rows
-            found: tuple[Tensor] = networks[not both[0]](timestep=timestep, **inputs)
-            return found
+            return networks[not both[0]](timestep=timestep, **inputs)
         inputs["timestep"] = timestep
         parts, none = [], torch.zeros((), device=timestep.device)
         for network, rows in zip(networks, both, strict=True):
@@ -66,8 +63,7 @@ class NetworkPair(nn.Module):
         if timestep.is_meta or isinstance(timestep, FakeTensor):
             return [True] * len(timestep)
         # how many rows a network gets is a size of its inputs: the host waits for the device here
-        high: list[bool] = (timestep >= self.boundary).tolist()
-        return high
+        return (timestep >= self.boundary).tolist()
 
     @property
     def config(self) -> Any:
@@ -82,26 +78,22 @@ class NetworkPair(nn.Module):
     @property
     def attn_processors(self) -> dict[str, Any]:
         """The first network's."""
-        found: dict[str, Any] = self._named("transformer").attn_processors
-        return found
+        return self.transformer.attn_processors
 
     def add_adapter(self, config: Any) -> None:
         """Adapters for the networks that are trained."""
         for name in self.trained:
-            self._named(name).add_adapter(config)
+            getattr(self, name).add_adapter(config)
 
     def enable_gradient_checkpointing(self) -> None:
         """In both: gradient passes through the one that a row is in."""
-        for name in ("transformer", "transformer_2"):
-            self._named(name).enable_gradient_checkpointing()
+        self.transformer.enable_gradient_checkpointing()
+        self.transformer_2.enable_gradient_checkpointing()
 
     def set_attention_backend(self, backend: str) -> None:
         """In both."""
-        for name in ("transformer", "transformer_2"):
-            self._named(name).set_attention_backend(backend)
-
-    def _named(self, name: str) -> Any:
-        return getattr(self, name)
+        self.transformer.set_attention_backend(backend)
+        self.transformer_2.set_attention_backend(backend)
 
 
 class Wan22(Wan):

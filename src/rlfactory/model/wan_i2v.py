@@ -6,8 +6,6 @@ from PIL import Image
 from torch import Tensor
 
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
-from rlfactory.model.pipelines.loading import encode_normalised
-from rlfactory.model.pipelines.local_models import height_and_width
 from rlfactory.model.wan22 import Wan22
 from rlfactory.prompts.ops.pictured import PicturedText
 from rlfactory.utils.errors import ModelError
@@ -58,9 +56,8 @@ class WanI2V(Wan22):
             self.adapted = [*self.adapted, "attn2.add_k_proj", "attn2.add_v_proj"]
 
     def embedding_options(self, size: Size) -> dict[str, object]:
-        """Also the size and the frames, since pictures have them."""
-        shape = {"size": height_and_width(size), "frames": self.frames}
-        return super().embedding_options(size) | shape
+        """Also the frames, which follow the picture."""
+        return super().embedding_options(size) | {"frames": self.frames}
 
     def _encode(self, prompts: list[str]) -> TextEmbeddings:
         text = super()._encode([str(prompt) for prompt in prompts])
@@ -74,13 +71,12 @@ class WanI2V(Wan22):
 
     def _first_frame(self, picture: Image.Image) -> Tensor:
         """Which frame is given, and its latents, `[1, 4 + C, t, h, w]`, as by the pipeline."""
-        vae, (times, *edges) = self.pipe.vae, self.resolution.shape[1:]
-        height, width = (self.latent_pixels * edge for edge in edges)
+        vae, (times, *edges), (height, width) = self.pipe.vae, self.resolution.shape[1:], self.edges
         pixels = self.pipe.video_processor.preprocess(picture, height=height, width=width)
         video = torch.zeros(1, 3, self.frames, height, width, device=self.device)
         video[:, :, 0] = pixels.to(self.device)
         with self.memory.decoding(vae, self.device):
-            latents = encode_normalised(vae, video).float()
+            latents = self._latents_of(video.transpose(1, 2)).float()
         group = int(self.pipe.vae_scale_factor_temporal)
         given = torch.zeros(1, group, times, *edges, device=self.device)
         given[:, :, 0] = 1

@@ -6,8 +6,7 @@ from torch.nn import functional as F
 
 from rlfactory.model.flow_model import FlowModel
 from rlfactory.model.pipelines.embedding_cache import LENGTHS, TextEmbeddings
-
-ATTENTION_PROJECTIONS = ["attention.to_q", "attention.to_k", "attention.to_v", "attention.to_out.0"]
+from rlfactory.model.pipelines.text_encoders import user_message
 
 
 class ZImage(FlowModel):
@@ -19,12 +18,7 @@ class ZImage(FlowModel):
     """
 
     pipeline = "ZImagePipeline"
-    adapted = ATTENTION_PROJECTIONS
-
-    @property
-    def latent_channels(self) -> int:
-        """The network's own: it makes patches itself."""
-        return int(self.network.config.in_channels)
+    adapted = [f"attention.{name}" for name in ("to_q", "to_k", "to_v", "to_out.0")]
 
     def _encode(self, prompts: list[str]) -> TextEmbeddings:
         # the pipeline writes its chat template into the list that it gets
@@ -39,11 +33,7 @@ class ZImage(FlowModel):
         return {"sequence": torch.stack(padded), LENGTHS: torch.tensor(lengths)}
 
     def _written(self, prompt: str) -> str:
-        messages = [{"role": "user", "content": prompt}]
-        written: str = self.pipe.tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=True, enable_thinking=True
-        )
-        return written
+        return user_message(self.pipe.tokenizer, prompt, enable_thinking=True)
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         prompts = zip(text["sequence"], text[LENGTHS].tolist(), strict=True)
@@ -60,8 +50,4 @@ class ZImage(FlowModel):
 
     def pipeline_arguments(self) -> dict[str, object]:
         """The pipeline's scale counts from 0, and it has its own default."""
-        arguments: dict[str, object] = {"max_sequence_length": self.text_tokens}
-        arguments["guidance_scale"] = max(self.guidance - 1, 0.0)
-        if self.negative_prompt:
-            arguments["negative_prompt"] = self.negative_prompt
-        return arguments
+        return super().pipeline_arguments() | {"guidance_scale": max(self.guidance - 1, 0.0)}

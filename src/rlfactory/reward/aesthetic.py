@@ -6,7 +6,6 @@ The head of github.com/christophschuhmann/improved-aesthetic-predictor is an MLP
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +17,7 @@ from rlfactory.reward.backbones.pretrained import (
     read_weights,
     require_shapes,
 )
-from rlfactory.reward.base import Reward, RewardError, Samples, require_images
+from rlfactory.reward.base import Metadata, Reward, RewardError, Samples, require_images
 from rlfactory.utils.types import PositiveInt
 
 WIDTH = 768
@@ -30,18 +29,14 @@ def load_head(weights: Mapping[str, Tensor], path: str) -> nn.Module:
     """
     with torch.device("meta"):
         head = nn.Sequential(OrderedDict(layers=rating_layers(WIDTH), flat=nn.Flatten(0)))
-    shapes = {name: tensor.shape for name, tensor in head.state_dict().items()}
     what = "head of LAION's aesthetic predictor"
-    require_shapes(weights, shapes, path=path, key="reward.head", what=what)
+    require_shapes(weights, head, path=path, key="reward.head", what=what)
     head.load_state_dict({name: value.float() for name, value in weights.items()}, assign=True)
     return head.requires_grad_(False).eval()
 
 
 class Aesthetic(Reward):
-    """`aesthetic`: the rating predicted from the image's embedding; the prompt is not used.
-
-    RewardError where CLIP or head can't be loaded, or the two do not fit.
-    """
+    """`aesthetic`: the rating predicted from the image's embedding; the prompt is not used."""
 
     media = "images"
     model_options = ("path",)
@@ -78,9 +73,5 @@ class Aesthetic(Reward):
         # on the CPU in float32: exact, and its cost is negligible
         return {"aesthetic": self.head(self.clip.embed_images(require_images(samples)))}
 
-    def score_pixels(
-        self, pixels: Tensor, prompts: Sequence[str], metadata: Sequence[Mapping[str, Any]]
-    ) -> Tensor:
-        del prompts, metadata
-        ratings: Tensor = self.head(self.clip.embed_pixels(pixels).cpu())
-        return ratings
+    def score_pixels(self, pixels: Tensor, prompts: Sequence[str], metadata: Metadata) -> Tensor:
+        return self.head(self.clip.embed_pixels(pixels).cpu())

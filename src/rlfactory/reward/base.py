@@ -2,9 +2,10 @@
 
 A reward is a class with `media`, `main` and `score`; `length.py` (texts) and `jpeg.py` (images)
 are complete examples. `__init__` takes the options as keyword-only parameters, which are the keys
-of the YAML file. The one run-time object that it may name, as a positional parameter, is
-`device: torch.device`, where networks compute. Rewards inside other rewards (`rank.Rank`,
-`combine.Combine`) are built first and get it too.
+of the YAML file, and raises RewardError where what they name can't be loaded. The one run-time
+object that it may name, as a positional parameter, is `device: torch.device`, where networks
+compute. Rewards inside other rewards (`rank.Rank`, `combine.Combine`) are built first and get it
+too.
 
 A run calls the methods in this order:
 
@@ -54,6 +55,18 @@ class RewardError(UserError, ValueError):
     """A reward that cannot be set up or used; the message says what to change."""
 
 
+def not_installed(reward: str, extra: str) -> RewardError:
+    """The error of a reward whose package is missing, which an extra of this one's brings."""
+    return RewardError(
+        f"reward={reward} needs a package that is not installed; type"
+        f" pip install 'rlfactory[{extra}]'"
+    )
+
+
+Metadata = Sequence[Mapping[str, Any]]
+"""What each prompt's source says about it, by key."""
+
+
 @dataclass(frozen=True)
 class Samples:
     """`B` samples, as a reward gets them.
@@ -70,7 +83,7 @@ class Samples:
     """
 
     prompts: Sequence[str]
-    metadata: Sequence[Mapping[str, Any]]
+    metadata: Metadata
     groups: Tensor
     images: Tensor | None = None
     texts: Sequence[str] | None = None
@@ -138,9 +151,7 @@ class Reward(ABC):
             RewardError: The reward cannot score at all; the run ends.
         """
 
-    def score_pixels(
-        self, pixels: Tensor, prompts: Sequence[str], metadata: Sequence[Mapping[str, Any]]
-    ) -> Tensor:
+    def score_pixels(self, pixels: Tensor, prompts: Sequence[str], metadata: Metadata) -> Tensor:
         """The main score, with its gradient, of images that are not rounded to bytes.
 
         For algorithms that follow the gradient of a reward (`algo.draft`), which call it on each
@@ -158,7 +169,6 @@ class Reward(ABC):
         Raises:
             RewardError: The reward is not `differentiable`.
         """
-        del pixels, prompts, metadata
         raise RewardError(f"{type(self).__name__} has no gradient: it is not `differentiable`")
 
     @property
@@ -182,7 +192,6 @@ class Reward(ABC):
         Returns:
             Scores of the same names and shapes; by default the same ones.
         """
-        del groups
         return scores
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,14 +1,12 @@
 """CLIPScore: the cosine of an image's and its prompt's embedding by CLIP (Radford et al. 2021)."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from rlfactory.reward.backbones.clip import Resample, load_clip
+from rlfactory.reward.backbones.clip import ClipReward, Resample, load_clip
 from rlfactory.reward.backbones.pretrained import Precision
-from rlfactory.reward.base import Reward, Samples, require_images
 from rlfactory.utils.types import PositiveInt
 
 Scale = Literal["cosine", "logit/30", "logit/100"]
@@ -24,16 +22,11 @@ def scaled(cosine: Tensor, logit_scale: float, scale: Scale) -> Tensor:
     return cosine * (logit_scale / (30 if scale == "logit/30" else 100))
 
 
-class ClipScore(Reward):
-    """`clipscore`: the cosine of image and prompt, in one of the published scales.
+class ClipScore(ClipReward):
+    """`clipscore`: the cosine of image and prompt, in one of the published scales."""
 
-    RewardError where the CLIP can't be loaded.
-    """
-
-    media = "images"
     model_options = ("path",)
     main = "clipscore"
-    differentiable = True
 
     def __init__(
         self,
@@ -56,14 +49,5 @@ class ClipScore(Reward):
         self.scale: Scale = scale
         self.clip = load_clip(path, device, dtype=dtype, batch_size=batch_size, resample=resample)
 
-    def score(self, samples: Samples) -> dict[str, Tensor]:
-        """Scores `[B]`; cosines are mostly between 0.1 and 0.4. NaN where `dtype` overflows."""
-        cosine = self.clip.cosines(require_images(samples), samples.prompts)
-        return {"clipscore": scaled(cosine, self.clip.logit_scale, self.scale)}
-
-    def score_pixels(
-        self, pixels: Tensor, prompts: Sequence[str], metadata: Sequence[Mapping[str, Any]]
-    ) -> Tensor:
-        del metadata
-        cosine = self.clip.pixel_cosines(pixels, prompts)
+    def scaled(self, cosine: Tensor) -> Tensor:
         return scaled(cosine, self.clip.logit_scale, self.scale)

@@ -10,6 +10,7 @@ from rlfactory.algo.advantage.formulas import group_advantages, weighted_sum
 from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import (
     Direction,
+    Metadata,
     Reward,
     RewardError,
     Samples,
@@ -70,14 +71,8 @@ class Combine(Reward):
         by_part = normalise if isinstance(normalise, dict) else dict.fromkeys(self.parts, normalise)
         self.normalisation = dict.fromkeys(self.parts, "none") | by_part
         self.aggregate = aggregate
-        given = {
-            "of": of,
-            "weights": weights,
-            "gates": gates,
-            "clips": clips,
-            "normalise": normalise,
-        }
-        for place, message, _ in self.validate(given, {}):
+        given = {"of": of, "weights": weights, "gates": gates, "clips": clips}
+        for place, message, _ in self.validate({**given, "normalise": normalise}, {}):
             raise RewardError(f"reward.{place}: {message}")
         self.media = _media(self.parts)  # type: ignore[misc]
         self.metadata = tuple(  # type: ignore[misc]
@@ -98,12 +93,9 @@ class Combine(Reward):
         for option in ("weights", "gates", "clips", "normalise"):
             given = options[option] if isinstance(options[option], dict) else {}
             keys = [(option, name) for name in given]
-            for name, other in given.items():
-                keys += (
-                    [(f"{option}.{name}", part) for part in other]
-                    if isinstance(other, dict)
-                    else []
-                )
+            for name, others in given.items():
+                if isinstance(others, dict):
+                    keys += [(f"{option}.{name}", other) for other in others]
             for place, name in keys:
                 if name not in names:
                     guess = closest(name, names)
@@ -142,9 +134,7 @@ class Combine(Reward):
         # named twice: first in order, and not replaced by a part's score of that name
         return {COMBINED: combined} | scores | counted | {COMBINED: combined}
 
-    def score_pixels(
-        self, pixels: Tensor, prompts: Sequence[str], metadata: Sequence[Mapping[str, Any]]
-    ) -> Tensor:
+    def score_pixels(self, pixels: Tensor, prompts: Sequence[str], metadata: Metadata) -> Tensor:
         """The plain sum; a closed gate has no gradient."""
         counting = self.counting
         read = dict.fromkeys([*counting, *(g for p in counting for g in self.gates.get(p, {}))])

@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 
 from rlfactory.model.pipelines.local_models import resolve
 from rlfactory.reward.backbones.pretrained import loading
-from rlfactory.reward.base import Reward, RewardError, Samples, require_texts
+from rlfactory.reward.base import Reward, Samples, not_installed, require_texts
 from rlfactory.utils.types import PositiveInt
 
 _INDEX = "modules.json"
@@ -86,10 +86,7 @@ def _load(path: str, device: torch.device, dtype: torch.dtype) -> Any:
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError as error:
-        raise RewardError(
-            "reward=diversity needs a package that is not installed; "
-            "type pip install 'rlfactory[embeddings]'"
-        ) from error
+        raise not_installed("diversity", "embeddings") from error
     with loading("reward.path", path, "a model of sentence-transformers") as locate:
         return SentenceTransformer(
             locate(_source(path)),

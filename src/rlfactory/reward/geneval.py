@@ -30,7 +30,7 @@ class GenEval(Reward):
     """`geneval`: the soft score in [0, 1] (Flow-GRPO, Liu et al. 2025); `geneval_strict`: the
     benchmark's result, 1 if everything is correct, otherwise 0.
 
-    NaN where a prompt's metadata can't be scored. RewardError where a network can't be loaded.
+    NaN where a prompt's metadata can't be scored.
     """
 
     media = "images"
@@ -141,9 +141,6 @@ def most_confident(
     return [item for _, group in classes for item in list(group)[:most]]
 
 
-Box = tuple[float, float, float, float]
-
-
 @dataclass(frozen=True)
 class Instance:
     """A detected object: class, confidence in [0, 1], mask `[H, W]` bool, and box.
@@ -154,7 +151,7 @@ class Instance:
     name: str
     confidence: float
     mask: Tensor
-    box: Box
+    box: tuple[float, float, float, float]
 
 
 class Detector:

@@ -44,7 +44,6 @@ class GenEval2(AskingReward):
 
     Each question of a prompt's `vqa_list` is a request, of one token and the log-probabilities of
     the `top` most likely ones, to an OpenAI-compatible server. NaN without an answer to each.
-    RewardError where the server or the model is not there.
     """
 
     metadata = ("vqa_list",)

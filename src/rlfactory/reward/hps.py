@@ -4,7 +4,7 @@ The network is open_clip's ViT-H-14, fine-tuned on human preferences. The prepro
 the longer side is resized, and the shorter one padded with black.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
@@ -13,7 +13,12 @@ from torch.nn.functional import interpolate, pad
 from transformers import CLIPConfig, CLIPImageProcessorPil, CLIPModel
 from transformers.image_utils import OPENAI_CLIP_MEAN, OPENAI_CLIP_STD
 
-from rlfactory.reward.backbones.clip import Clip, clip_preprocessing, load_clip_tokenizer
+from rlfactory.reward.backbones.clip import (
+    Clip,
+    ClipReward,
+    clip_preprocessing,
+    load_clip_tokenizer,
+)
 from rlfactory.reward.backbones.pretrained import (
     Precision,
     loading,
@@ -21,7 +26,6 @@ from rlfactory.reward.backbones.pretrained import (
     renamed,
     require_shapes,
 )
-from rlfactory.reward.base import Reward, Samples, require_images
 from rlfactory.utils.types import PositiveInt
 
 FILES = {"v2.1": "xswu/HPSv2/HPS_v2.1_compressed.pt", "v2.0": "xswu/HPSv2/HPS_v2_compressed.pt"}
@@ -86,15 +90,10 @@ def resize_and_pad(images: Tensor, side: int = 224) -> Tensor:
     return (pixels - mean[:, None, None]) / std[:, None, None]
 
 
-class HPS(Reward):
-    """`hps`: the cosine of image and prompt by the network of HPS v2.1, or v2.0.
+class HPS(ClipReward):
+    """`hps`: the cosine of image and prompt by the network of HPS v2.1, or v2.0."""
 
-    RewardError where the network can't be loaded.
-    """
-
-    media = "images"
     main = "hps"
-    differentiable = True
     published_size = "hps"
 
     def __init__(
@@ -126,16 +125,6 @@ class HPS(Reward):
             batch_size=batch_size,
         )
 
-    def score(self, samples: Samples) -> dict[str, Tensor]:
-        """Scores `[B]`, mostly between 0.15 and 0.4. NaN where `dtype` overflows."""
-        return {"hps": self.clip.cosines(require_images(samples), samples.prompts)}
-
-    def score_pixels(
-        self, pixels: Tensor, prompts: Sequence[str], metadata: Sequence[Mapping[str, Any]]
-    ) -> Tensor:
-        del metadata
-        return self.clip.pixel_cosines(pixels, prompts)
-
 
 def convert(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A state dict with transformers' names; unknown names stay.
@@ -163,9 +152,7 @@ def load_open_clip(path: str, config: Mapping[str, Any]) -> Any:
     weights = convert(read_weights(path, key=key))
     clip_config = CLIPConfig(**config)
     with torch.device("meta"):
-        expected = CLIPModel(clip_config).state_dict()
-    shapes = {name: tensor.shape for name, tensor in expected.items()}
-    require_shapes(weights, shapes, path=path, key=key, what=what)
+        require_shapes(weights, CLIPModel(clip_config), path=path, key=key, what=what)
     with loading(key, path, what):
         return CLIPModel.from_pretrained(
             None, config=clip_config, state_dict=weights, dtype=torch.float32

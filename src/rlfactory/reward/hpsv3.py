@@ -41,8 +41,7 @@ _RENAMED = (
 class HPSv3(Reward):
     """`hpsv3`: HPSv3's mean score of prompt and image.
 
-    NaN where a prompt has the token of the score itself, or `dtype` overflows. RewardError where
-    network or processor can't be loaded.
+    NaN where a prompt has the token of the score itself, or `dtype` overflows.
     """
 
     media = "images"
@@ -141,8 +140,7 @@ class HPSv3Network(nn.Module):
         states = self.model(
             input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False, **pixels
         ).last_hidden_state
-        found: Tensor = self.rm_head(states[ids == scored].float())[:, 0]
-        return found
+        return self.rm_head(states[ids == scored].float())[:, 0]
 
 
 def load_hpsv3(

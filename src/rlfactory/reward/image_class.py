@@ -108,5 +108,4 @@ def frechet_distance(a: Tensor, b: Tensor) -> Tensor:
     s, t = a.T.cov(), b.T.cov()
     # S T is similar to a positive semidefinite matrix: its eigenvalues are real, and not negative
     root = torch.linalg.eigvals(s @ t).real.clamp(min=0).sqrt().sum()
-    distance: Tensor = (a.mean(0) - b.mean(0)).square().sum() + s.trace() + t.trace() - 2 * root
-    return distance
+    return (a.mean(0) - b.mean(0)).square().sum() + s.trace() + t.trace() - 2 * root

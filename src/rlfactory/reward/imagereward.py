@@ -29,7 +29,7 @@ from rlfactory.reward.backbones.pretrained import (
     rating_layers,
     renamed,
 )
-from rlfactory.reward.base import Reward, RewardError, Samples, require_images
+from rlfactory.reward.base import Metadata, Reward, RewardError, Samples, require_images
 from rlfactory.utils.types import PositiveInt
 
 MEAN, DEVIATION = 0.16717362830052426, 1.0333394966054072
@@ -43,10 +43,7 @@ def normalise(raw: Tensor) -> Tensor:
 
 
 class ImageReward(Reward):
-    """`imagereward`: ImageReward-v1.0's score of prompt and image, mostly between -2 and 2.
-
-    RewardError where weights or tokenizer can't be loaded.
-    """
+    """`imagereward`: ImageReward-v1.0's score of prompt and image, mostly between -2 and 2."""
 
     media = "images"
     main = "imagereward"
@@ -79,10 +76,7 @@ class ImageReward(Reward):
         # as published: bicubic resize of the shorter side, centre crop, CLIP's mean and deviation
         self.processor = CLIPImageProcessorPil(size={"shortest_edge": size}, crop_size=size)
 
-    def score_pixels(
-        self, pixels: Tensor, prompts: Sequence[str], metadata: Sequence[Mapping[str, Any]]
-    ) -> Tensor:
-        del metadata
+    def score_pixels(self, pixels: Tensor, prompts: Sequence[str], metadata: Metadata) -> Tensor:
         inputs = clip_preprocessing(self.processor, None)(pixels.to(self.device))
         return normalise(self.model(inputs, *self._tokens(prompts)))
 
@@ -158,8 +152,7 @@ class BlipScorer(nn.Module):
         image = self.vision(pixel_values=pixels).last_hidden_state
         text = self.text(input_ids=tokens, attention_mask=mask, encoder_hidden_states=image)
         # the head is float32 whatever the precision of the encoders
-        score: Tensor = self.mlp(text.last_hidden_state[:, 0].float())[:, 0]
-        return score
+        return self.mlp(text.last_hidden_state[:, 0].float())[:, 0]
 
 
 def load_blip_scorer(state: Mapping[str, Tensor], dtype: torch.dtype) -> BlipScorer:

@@ -13,13 +13,13 @@ fitted to file sizes at qualities 50 to 95; `tests/reward/test_jpeg_standin.py` 
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rlfactory.reward.base import Direction, Reward, Samples, require_images
+from rlfactory.reward.base import Direction, Metadata, Reward, Samples, require_images
 from rlfactory.reward.jpeg import checked_quality, jpeg_kilobytes
 from rlfactory.utils.types import Positive, PositiveInt
 
@@ -134,8 +134,5 @@ class JpegStandIn(Reward):
             standin = self.score_pixels(images / 255, samples.prompts, samples.metadata)
         return {"jpeg_standin": standin, "jpeg_kb": jpeg_kilobytes(images, self.quality)}
 
-    def score_pixels(
-        self, pixels: Tensor, prompts: Sequence[str], metadata: Sequence[Mapping[str, Any]]
-    ) -> Tensor:
-        del prompts, metadata
+    def score_pixels(self, pixels: Tensor, prompts: Sequence[str], metadata: Metadata) -> Tensor:
         return self.sign * estimated_kilobytes(pixels, self.quality) / self.unit

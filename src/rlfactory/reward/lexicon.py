@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from rlfactory.reward.base import Reward, RewardError, Samples, require_texts
+from rlfactory.reward.base import Reward, Samples, not_installed, require_texts
 
 
 class Lexicon(Reward):
@@ -20,10 +20,7 @@ class Lexicon(Reward):
         try:
             from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
         except ImportError as error:
-            raise RewardError(
-                "reward=lexicon needs a package that is not installed; "
-                "type pip install 'rlfactory[text]'"
-            ) from error
+            raise not_installed("lexicon", "text") from error
         self._analyzer = SentimentIntensityAnalyzer()
 
     def score(self, samples: Samples) -> dict[str, Tensor]:

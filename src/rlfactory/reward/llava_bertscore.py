@@ -22,7 +22,7 @@ class LlavaBertScore(AskingReward):
 
     The model is any vision-language model on an OpenAI-compatible server; DDPO used LLaVA, and the
     encoder below. `{prompt}` in `question` and `reference` is replaced by the prompt. NaN without
-    an answer, or for an empty one. RewardError where server, model or encoder is not there.
+    an answer, or for an empty one.
     """
 
     main = "llava_bertscore"

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rlfactory.prompts.base import Prompt
-from rlfactory.reward.base import RewardError, Samples
+from rlfactory.reward.base import Samples, not_installed
 from rlfactory.reward.ops.answers import AnswerReward, check_answers
 from rlfactory.utils.types import Positive
 from rlfactory.utils.workers import LineWorker, WorkerDied
@@ -45,10 +45,7 @@ class MathAnswer(AnswerReward):
             memory: > 0: GiB for one comparison, above which it has no score.
         """
         if importlib.util.find_spec("math_verify") is None:
-            raise RewardError(
-                "reward=math needs a package that is not installed; type"
-                " pip install 'rlfactory[math]'"
-            )
+            raise not_installed("math", "math")
         super().__init__(answer_column)
         self.timeout = timeout
         self._worker = LineWorker(PROGRAM, int(memory * _GIB))

@@ -16,5 +16,4 @@ class NoReward(Reward):
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """No scores."""
-        del samples
         return {}

@@ -62,8 +62,7 @@ class OCR(Reward):
     """How much of the word between the prompt's first two double quotes can be read, in [0, 1],
     reported under `name`.
 
-    NaN where the engine fails, or the prompt quotes nothing. RewardError where the engine is not
-    installed.
+    NaN where the engine fails, or the prompt quotes nothing.
     """
 
     media = "images"

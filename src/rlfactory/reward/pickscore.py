@@ -4,15 +4,13 @@ A CLIP ViT-H-14 trained on Pick-a-Pic: of two images, people prefer the first wi
 `sigmoid(s_1 - s_2)`, where `s = exp(logit_scale) * cosine`.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from rlfactory.reward.backbones.clip import load_clip
+from rlfactory.reward.backbones.clip import ClipReward, load_clip
 from rlfactory.reward.backbones.pretrained import Precision
-from rlfactory.reward.base import Reward, Samples, require_images
 from rlfactory.utils.types import PositiveInt
 
 Scale = Literal["logit/26", "logit/100", "logit", "cosine", "mixgrpo"]
@@ -31,16 +29,11 @@ def scaled(cosine: Tensor, logit_scale: float, scale: Scale) -> Tensor:
     return scales[scale]
 
 
-class PickScore(Reward):
-    """`pickscore`: PickScore of image and prompt, in one of the published scales.
+class PickScore(ClipReward):
+    """`pickscore`: PickScore of image and prompt, in one of the published scales."""
 
-    RewardError where the CLIP, its tokenizer or its preprocessing can't be loaded.
-    """
-
-    media = "images"
     model_options = ("path",)
     main = "pickscore"
-    differentiable = True
 
     def __init__(
         self,
@@ -63,14 +56,5 @@ class PickScore(Reward):
         self.scale: Scale = scale
         self.clip = load_clip(path, device, dtype=dtype, batch_size=batch_size, processor=processor)
 
-    def score(self, samples: Samples) -> dict[str, Tensor]:
-        """Scores `[B]`; logits are mostly between 17 and 25. NaN where `dtype` overflows."""
-        cosine = self.clip.cosines(require_images(samples), samples.prompts)
-        return {"pickscore": scaled(cosine, self.clip.logit_scale, self.scale)}
-
-    def score_pixels(
-        self, pixels: Tensor, prompts: Sequence[str], metadata: Sequence[Mapping[str, Any]]
-    ) -> Tensor:
-        del metadata
-        cosine = self.clip.pixel_cosines(pixels, prompts)
+    def scaled(self, cosine: Tensor) -> Tensor:
         return scaled(cosine, self.clip.logit_scale, self.scale)

@@ -54,7 +54,12 @@ class Sentiment(ClassifierReward):
         self.main = name
         self.output: Literal["prob", "logit", "log_odds"] = output
         self.prefix = prefix
-        self.label = _label_index(self.labels, label, path)
+        names = [known.lower() for known in self.labels]
+        if label.lower() not in names:
+            raise RewardError(
+                f"reward.label={label} is not a label of {path}; it has {', '.join(self.labels)}"
+            )
+        self.label = names.index(label.lower())
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]`: in [0, 1] for probabilities, otherwise unbounded; NaN for an empty text."""
@@ -67,12 +72,3 @@ class Sentiment(ClassifierReward):
         odds = log_odds(logits, self.label, independent=self.independent)
         # to the model's precision and back: the walkthrough's softmax in float16 rounds as well
         return odds if self.output == "log_odds" else odds.sigmoid().to(logits.dtype).float()
-
-
-def _label_index(labels: list[str], label: str, path: str) -> int:
-    names = [name.lower() for name in labels]
-    if label.lower() not in names:
-        raise RewardError(
-            f"reward.label={label} is not a label of {path}; it has {', '.join(labels)}"
-        )
-    return names.index(label.lower())

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rlfactory.model.pipelines.shipped import zoo_path
 from rlfactory.prompts.base import Prompt
 from rlfactory.prompts.ops.scenes import COLORS, RELATIONS, SHAPES
-from rlfactory.reward.base import Reward, RewardError, Samples, require_images
+from rlfactory.reward.base import Metadata, Reward, RewardError, Samples, require_images
 from rlfactory.reward.shapes import Shapes
 
 FILE = "model.safetensors"
@@ -59,17 +59,13 @@ class ShapesLearned(Reward):
         predicted = self._predicted(require_images(samples), samples.metadata).cpu()
         return {"shapes_learned": predicted, **self.gold.score(samples)}
 
-    def score_pixels(
-        self, pixels: Tensor, prompts: Sequence[str], metadata: Sequence[Mapping[str, Any]]
-    ) -> Tensor:
-        del prompts
+    def score_pixels(self, pixels: Tensor, prompts: Sequence[str], metadata: Metadata) -> Tensor:
         return self._predicted(255 * pixels, metadata)
 
-    def _predicted(self, images: Tensor, metadata: Sequence[Mapping[str, Any]]) -> Tensor:
+    def _predicted(self, images: Tensor, metadata: Metadata) -> Tensor:
         """Scores `[B]` on the device, of images from 0 to 255."""
         asked = torch.stack([fields(row) for row in metadata]).to(self.device)
-        scores: Tensor = self.model(images.to(self.device), asked).sigmoid()
-        return scores
+        return self.model(images.to(self.device), asked).sigmoid()
 
 
 def fields(metadata: Mapping[str, Any]) -> Tensor:

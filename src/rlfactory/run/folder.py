@@ -181,7 +181,7 @@ class RunFolder:
             raise RunFolderError(str(error)) from error
         for status in get_args(Status):
             if word == status:
-                return status  # type: ignore[no-any-return]
+                return status
         raise RunFolderError(f"{self.status}: the status {ascii(word[:40])} is unknown; {remedy}")
 
 

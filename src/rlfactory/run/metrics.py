@@ -79,7 +79,7 @@ def parse_record(line: str | bytes, number: int, path: Path) -> Record:
     record = parse_json(line, path, line=number, remedy=REMEDY)
     if problem := _problem(record):
         raise FileError(path, f"line {number}: {problem}", REMEDY)
-    return record  # type: ignore[no-any-return]
+    return record
 
 
 def _problem(record: Any) -> str:

@@ -20,6 +20,7 @@ from rlfactory.model.pipelines.embedding_cache import LENGTHS
 from rlfactory.model.pipelines.loading import load_pipeline
 from rlfactory.model.pipelines.local_models import folder_of, index_of, read_json
 from rlfactory.model.pipelines.modular import is_modular, with_components
+from rlfactory.model.prompt_encoding import PromptEncoding
 from rlfactory.reward.base import Reward, Samples
 from rlfactory.rollout import Condition
 from rlfactory.tools.fake_tensors import with_fake_tensors
@@ -153,7 +154,7 @@ def _empty(kind: Any, config: Config) -> Any:
 def _in_published_shapes(path: str, encode: Any, mode: FakeTensorMode, dtype: torch.dtype) -> Any:
     """An adapter's `_encode` whose text is in the shapes of a published model."""
     shapes, model = published_as(path)["text"], encode.__self__
-    tokens = model.clip_tokens + getattr(model, "text_tokens", 0)
+    tokens = model.clip_tokens + model.text_tokens
 
     def made(name: str, rows: int) -> Tensor:
         if name == LENGTHS:
@@ -167,12 +168,11 @@ def _in_published_shapes(path: str, encode: Any, mode: FakeTensorMode, dtype: to
 
     # of the class that encodes text alone; one derived from it may add a picture
     lineage = [kind for kind in type(model).__mro__ if "_encode" in vars(kind)]
-    text = lineage[lineage.index(image_base.PipelineModel) - 1]
+    text = PromptEncoding if model.encoded else lineage[lineage.index(PromptEncoding) - 1]
+    own = shaped if text is lineage[0] else encode.__func__
 
     def encoded(prompts: list[str]) -> Any:
-        if text is type(model):
-            return shaped(None, prompts)
         with mock.patch.object(text, "_encode", shaped):
-            return encode.__func__(model, prompts)
+            return own(model, prompts)
 
     return encoded

@@ -56,7 +56,7 @@ def _index(value: T, index: Tensor, copies: dict[torch.device, Tensor]) -> T:
     elif is_dataclass(value) and not isinstance(value, type):
         columns = {f.name: _index(getattr(value, f.name), index, copies) for f in fields(value)}
         picked = replace(value, **columns)
-    return picked  # type: ignore[no-any-return]
+    return picked
 
 
 def row_numbers(count: int, rows: Tensor | None) -> Tensor:
@@ -85,7 +85,7 @@ def concat(nests: Sequence[T]) -> T:
     elif is_dataclass(first) and not isinstance(first, type):
         columns = {f.name: [getattr(nest, f.name) for nest in nests] for f in fields(first)}
         combined = replace(first, **{name: concat(column) for name, column in columns.items()})
-    return combined  # type: ignore[no-any-return]
+    return combined
 
 
 def merge_rows(

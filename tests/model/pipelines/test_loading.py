@@ -5,10 +5,8 @@ import json
 import shutil
 import warnings
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from diffusers import StableDiffusion3Pipeline, StableDiffusionPipeline
@@ -18,12 +16,7 @@ from transformers.utils import logging as transformers_log
 
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.hub import no_bars
-from rlfactory.model.pipelines.loading import (
-    decode_latents,
-    decode_scaled,
-    load_frozen,
-    load_pipeline,
-)
+from rlfactory.model.pipelines.loading import load_frozen, load_pipeline
 from rlfactory.model.precision import Precision
 from rlfactory.utils.errors import ModelError
 
@@ -124,30 +117,6 @@ def test_a_folder_of_another_family_is_refused_with_its_own_option(
 def test_a_path_that_leads_nowhere_is_an_error_with_the_key(path: str) -> None:
     with pytest.raises(ModelError, match=rf"^model\.path={path}"):
         load(path)
-
-
-def test_decoding_is_what_the_pipeline_itself_shows(sd3_folder: Path) -> None:
-    pipe = load(sd3_folder)
-    pipe.set_progress_bar_config(disable=True)
-
-    def call(output_type: str) -> StableDiffusion3Pipeline:
-        return pipe(
-            prompt=["a red circle", "two stars"],
-            num_inference_steps=2,
-            generator=torch.Generator().manual_seed(0),
-            guidance_scale=1.0,
-            max_sequence_length=16,
-            height=64,
-            width=64,
-            output_type=output_type,
-        ).images
-
-    shown = torch.from_numpy(np.stack([np.asarray(image) for image in call("pil")]))
-    found = decode_latents(partial(decode_scaled, pipe.vae), call("latent"), 8)
-    assert found.dtype == torch.uint8
-    assert found.shape == (2, 3, 64, 64)
-    assert found.float().std() > 1
-    assert torch.equal(found.permute(0, 2, 3, 1), shown)
 
 
 @pytest.mark.parametrize("trained_parts", [(), ("unet",)])

@@ -172,7 +172,7 @@ def test_all_prompts_of_a_run_are_prepared_in_one_visit(
 ) -> None:
     model = make("sd", PromptCache(prompts=tuple("abcde")), memory=Memory(offload_text=True))
     moves: list[str] = []
-    monkeypatch.setattr(model.pipe.text_encoder, "to", lambda *_: moves.append("to"))
+    monkeypatch.setattr(model.pipe.text_encoder, "to", lambda *_, **__: moves.append("to"))
     model.prepare()
     assert moves == ["to"] * 2
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.model.flux import Flux
-from rlfactory.model.pipelines.loading import decode_latents, decode_scaled
+from rlfactory.model.pipelines.latents import Scaled, decode_latents
 from rlfactory.model.pipelines.local_models import zoo_path
 from rlfactory.prompts.shapes import ShapesPrompts
 from rlfactory.reward.base import Samples
@@ -50,7 +50,7 @@ def test_plain_diffusers_decodes_tiny_sd_right() -> None:
     )
     assert shown.shape == (1, 3, 64, 64)
     assert pipe.vae.config.shift_factor is None
-    ours = decode_latents(partial(decode_scaled, pipe.vae), latents, 8)
+    ours = decode_latents(partial(Scaled().decode, pipe.vae), latents, 8)
     assert torch.equal((shown * 255).round().to(torch.uint8), ours)
 
 

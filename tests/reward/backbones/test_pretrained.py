@@ -1,5 +1,6 @@
 import pickle
 from pathlib import Path, PurePosixPath
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -219,7 +220,7 @@ def test_a_hub_that_gives_nothing(monkeypatch):
     ],
 )
 def test_names_and_shapes_must_be_exactly_those(harm, message):
-    wanted = {name: tensor.shape for name, tensor in WEIGHTS.items()}
+    wanted = SimpleNamespace(state_dict=lambda: WEIGHTS)
     changed = {k: v for k, v in {**WEIGHTS, **harm}.items() if v is not None}
     require_shapes(WEIGHTS, wanted, path="x.pt", key=KEY, what="head")
     with pytest.raises(RewardError, match=rf"^{KEY}=x\.pt is no head: {message}"):

@@ -66,14 +66,13 @@ def hidden_states(
         embedded: in the place of `ids`, what they are embedded to, `[B, L, d]`.
     """
     given = {"input_ids": ids} if embedded is None else {"inputs_embeds": embedded}
-    states: Tensor = network.base_model(
+    return network.base_model(
         **given,
         attention_mask=mask,
         position_ids=positions,
         past_key_values=cache,
         use_cache=cache is not None,
     ).last_hidden_state
-    return states
 
 
 def response_states(

@@ -126,15 +126,10 @@ def load_scorer(path: str, key: str = "model.value_path") -> tuple[PreTrainedMod
             output_loading_info=True,
             trust_remote_code=False,
         )
-        missing = _missing_weights(info)
+        missing = {*map(str, info["missing_keys"]), *map(str, info["mismatched_keys"])}
+        if others := missing - {"score.weight"}:
+            raise ValueError(f"it has no fitting weights for {', '.join(sorted(others)[:4])}")
     return network, missing
-
-
-def _missing_weights(info: dict[str, Any]) -> set[str]:
-    missing = {*map(str, info["missing_keys"]), *map(str, info["mismatched_keys"])}
-    if others := missing - {"score.weight"}:
-        raise ValueError(f"it has no fitting weights for {', '.join(sorted(others)[:4])}")
-    return missing
 
 
 def _token_fault(path: str, tokenizer: Any) -> str | None:

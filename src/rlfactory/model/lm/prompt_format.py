@@ -74,7 +74,12 @@ class PromptFormat:
         if template == "plain":
             tokenizer.chat_template = PLAIN
         elif template not in ("auto", "none"):
-            tokenizer.chat_template = _read_template(template)
+            try:
+                tokenizer.chat_template = Path(template).expanduser().read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise ModelError(
+                    f"model.chat_template={template}: can't be read: {error}"
+                ) from error
         self.has_template = template != "none" and tokenizer.chat_template is not None
         by_template = "user" if self.has_template else "none"
         self.text_role = by_template if text_role == "auto" else text_role
@@ -216,11 +221,8 @@ class PromptFormat:
         turn = [{"role": "user", "content": PROBE}, {"role": "assistant", "content": PROBE}]
         try:
             _, _, after = self._render(turn, add_generation_prompt=False).rpartition(PROBE)
-        except (
-            TemplateError,
-            ValueError,
-        ):  # it wants other messages; a prompt that it can't write is an error
-            return end
+        except (TemplateError, ValueError):
+            return end  # it wants other messages; a prompt that it can't write is an error
         return min((t for t in self._special if t in after), key=after.index, default=end)
 
     @cached_property
@@ -236,8 +238,7 @@ class PromptFormat:
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
         if not texts:
             return []
-        ids: list[list[int]] = self.tokenizer([*texts], add_special_tokens=False).input_ids
-        return ids
+        return self.tokenizer([*texts], add_special_tokens=False).input_ids
 
     def _written(
         self, messages: Sequence[Message], tools: Sequence[Any] = (), done: bool = False
@@ -273,10 +274,9 @@ class PromptFormat:
         )
 
     def _render(self, messages: Sequence[Message], **options: Any) -> str:
-        text: str = self.tokenizer.apply_chat_template(
+        return self.tokenizer.apply_chat_template(
             [*messages], tokenize=False, **self.options, **options
         )
-        return text
 
 
 def _end_of(text: str, parts: Sequence[str]) -> int | None:
@@ -305,10 +305,3 @@ def _lost(written: str, messages: Sequence[Message]) -> str | None:
         if any(name not in written for name in calls):
             return "the tool calls"
     return None
-
-
-def _read_template(path: str) -> str:
-    try:
-        return Path(path).expanduser().read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ModelError(f"model.chat_template={path}: can't be read: {error}") from error

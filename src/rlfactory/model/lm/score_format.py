@@ -52,8 +52,7 @@ def state_scores(network: Any, ids: Tensor, mask: Tensor | None = None, *rest: A
     """Scores `[B, L, labels]` of the states after each of the tokens `ids` `[B, L]`; positions and
     a cache as for `hidden_states`.
     """
-    scores: Tensor = network.score(hidden_states(network, ids, mask, *rest))
-    return scores
+    return network.score(hidden_states(network, ids, mask, *rest))
 
 
 def end_scores(network: Any, ids: Tensor, mask: Tensor) -> Tensor:

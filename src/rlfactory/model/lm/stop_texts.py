@@ -63,5 +63,4 @@ class StopTexts:
         return self._may_complete[token]
 
     def _decode(self, ids: Sequence[int]) -> str:
-        text: str = self.tokenizer.decode(ids, skip_special_tokens=False)
-        return text
+        return self.tokenizer.decode(ids, skip_special_tokens=False)

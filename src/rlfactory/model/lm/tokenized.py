@@ -119,7 +119,6 @@ class TokenizedModel(TextModel):
 
     def with_pictures(self, prompts: Sequence[str], ids: list[list[int]]) -> list[list[int]]:
         """Token ids of prompts with those of their pictures; of texts they are as they were."""
-        del prompts
         return ids
 
     def _fitting(self, ids: list[int]) -> list[int]:
@@ -191,8 +190,7 @@ class TokenizedModel(TextModel):
         """Decoded up to the token that ends them, which stays unless it is a special token."""
         ids, lengths = tokens.response.tolist(), tokens.response_lengths.tolist()
         rows = [row[:length] for row, length in zip(ids, lengths, strict=True)]
-        decoded: list[str] = self.tokenizer.batch_decode(rows, skip_special_tokens=True)
-        return decoded
+        return self.tokenizer.batch_decode(rows, skip_special_tokens=True)
 
 
 def require_rows(tokenizer: Any, texts: Sequence[Sequence[int]], rows: int) -> None:

@@ -35,7 +35,8 @@ def model_fault(model: Any) -> str | None:
     if hasattr(model, "pretrained_model"):
         return f"is a {kind}, which wraps a model; hand over its .pretrained_model"
     if not hasattr(model, "get_output_embeddings"):
-        own = "; of a pipeline's network hand over the pipeline" if _is_network(model) else ""
+        is_network = hasattr(model, "parameters") and hasattr(model, "config")
+        own = "; of a pipeline's network hand over the pipeline" if is_network else ""
         wanted = "a diffusers pipeline or a causal language model of transformers"
         return f"is a {kind}; what can be trained is {wanted}{own}"
     if getattr(model.config, "is_encoder_decoder", False):
@@ -49,7 +50,7 @@ def model_fault(model: Any) -> str | None:
     is_peft = hasattr(model, "merge_and_unload")
     if is_peft and hasattr(model, "peft_config") and not is_lora(model):
         return "has an adapter that is not LoRA, which can't be merged"
-    if is_peft and (shared := _shared_adapter(model)):
+    if is_peft and (shared := shared_adapter(model)):
         name, other = shared
         return (
             f"has LoRA adapters of {name}, which shares its weight with {other}: merged, they would"
@@ -62,7 +63,7 @@ def model_fault(model: Any) -> str | None:
     return None
 
 
-def _shared_adapter(model: Any) -> tuple[str, str] | None:
+def shared_adapter(model: Any) -> tuple[str, str] | None:
     """A module with adapters whose weight is another's too, and that other; None if none is."""
     owners: dict[int, list[str]] = {}
     for name, module in model.named_modules():
@@ -104,10 +105,6 @@ def lora_options(model: Any) -> dict[str, Any]:
         "model.lora_alpha": float(config.lora_alpha),
         "model.lora_targets": targets if isinstance(targets, str) else sorted(targets or []),
     }
-
-
-def _is_network(model: Any) -> bool:
-    return hasattr(model, "parameters") and hasattr(model, "config")
 
 
 GGUF = ".gguf"

@@ -11,13 +11,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from rlfactory.model.pipelines.families import UNETS
 from rlfactory.model.pipelines.local_models import read_header, read_json
 from rlfactory.utils.types import LoraTargets
 
 FILES = ("adapter_model.safetensors", "pytorch_lora_weights.safetensors")
 """PEFT's and diffusers' names for them."""
 PREFIXES = ("base_model.model.", "transformer.", "unet.", "diffusion_model.")
-UNETS = ("StableDiffusionPipeline", "StableDiffusionXLPipeline")
 ALL_LINEAR = "all-linear"
 MATRIX = re.compile(r"\.(lora_(?:embedding_)?[AB])(?:\.default)?(\.weight)?$")
 """The end of the name of an adapter's matrix, by PEFT."""
@@ -147,7 +147,9 @@ def read_adapters(
     if len(ranks) != 1:
         raise AdapterFileError(f"{path} has adapters of several ranks: {sorted(ranks)}")
     (rank,) = ranks
-    options = options or _options_of(metadata)
+    if not options:  # PEFT's in diffusers' metadata; without any a loader takes the rank for alpha
+        saved = json.loads(metadata.get("lora_adapter_metadata", "{}"))
+        options = {key.rpartition(".")[2]: value for key, value in saved.items()}
     own = _scalars(path, header)
     alpha = options.get("lora_alpha") or min(own, default=rank)
     alphas = own | {*(options.get("alpha_pattern") or {}).values()}
@@ -214,12 +216,6 @@ def conversion(path: Path, key: str, pipeline: str | None) -> str:
         f" adapter_name='a'); pipe.{part}.save_lora_adapter('converted', adapter_name='a'). Then"
         " type begin_from=converted"
     )
-
-
-def _options_of(metadata: Mapping[str, str]) -> dict[str, Any]:
-    """Those of PEFT in diffusers' metadata; without any a loader takes the rank for alpha."""
-    saved = json.loads(metadata.get("lora_adapter_metadata", "{}"))
-    return {key.rpartition(".")[2]: value for key, value in saved.items()}
 
 
 def _in_network(key: str) -> str:

@@ -16,7 +16,6 @@ class Family:
     Attributes:
         pipeline: its text-to-image pipeline class of diffusers.
         adapter: the module and class of its adapter, in this package.
-        network: the class of the network that is trained.
         option: the option of the group `model` for its full-size models.
         small: that of the small model that ships; None where none does.
         levels: the kind of `schedule` whose noise levels the pipeline has by default, of a flow.
@@ -32,7 +31,6 @@ class Family:
 
     pipeline: str
     adapter: str
-    network: str
     option: str
     small: str | None = None
     levels: Literal["uniform", "diffusers", "unipc", "dpm"] = "uniform"
@@ -46,6 +44,11 @@ class Family:
     steps: int | None = None
 
     @property
+    def network(self) -> str:
+        """The component that is trained."""
+        return "unet" if self.pipeline in UNETS else "transformer"
+
+    @property
     def modular(self) -> bool:
         """Whether its pipeline is one of blocks (`pipelines/modular.py`)."""
         return self.pipeline.endswith("ModularPipeline")
@@ -56,11 +59,13 @@ class Family:
         return f"rlfactory.model.{self.adapter}"
 
 
+UNETS = ("StableDiffusionPipeline", "StableDiffusionXLPipeline")
+"""Pipelines whose network is no transformer."""
+
 FAMILIES = (
     Family(
         "StableDiffusionPipeline",
         "sd.SD",
-        "UNet2DConditionModel",
         "sd14",
         small="tiny_sd",
         patch=1,
@@ -69,7 +74,6 @@ FAMILIES = (
     Family(
         "StableDiffusionXLPipeline",
         "sdxl.SDXL",
-        "UNet2DConditionModel",
         "sdxl",
         recipes="sd14",
         patch=1,
@@ -79,7 +83,6 @@ FAMILIES = (
     Family(
         "StableDiffusion3Pipeline",
         "sd3.SD3",
-        "SD3Transformer2DModel",
         "sd35",
         small="tiny_sd3",
         levels="diffusers",
@@ -91,7 +94,6 @@ FAMILIES = (
     Family(
         "FluxPipeline",
         "flux.Flux",
-        "FluxTransformer2DModel",
         "flux",
         small="tiny_flux",
         ids=("flux",),
@@ -100,31 +102,16 @@ FAMILIES = (
     Family(
         "FluxKontextPipeline",
         "flux_kontext.FluxKontext",
-        "FluxTransformer2DModel",
         "flux_kontext",
         recipes="flux",
         pictures=True,
         ids=("kontext",),
     ),
-    Family(
-        "ChromaPipeline",
-        "chroma.Chroma",
-        "ChromaTransformer2DModel",
-        "chroma",
-        recipes="z_image",
-        ids=("chroma",),
-    ),
-    Family(
-        "QwenImagePipeline",
-        "qwen_image.QwenImage",
-        "QwenImageTransformer2DModel",
-        "qwen_image",
-        ids=("qwen-image",),
-    ),
+    Family("ChromaPipeline", "chroma.Chroma", "chroma", recipes="z_image", ids=("chroma",)),
+    Family("QwenImagePipeline", "qwen_image.QwenImage", "qwen_image", ids=("qwen-image",)),
     Family(
         "QwenImageEditPlusPipeline",
         "qwen_image_edit.QwenImageEdit",
-        "QwenImageTransformer2DModel",
         "qwen_image_edit",
         recipes="qwen_image",
         pictures=True,
@@ -133,7 +120,6 @@ FAMILIES = (
     Family(
         "QwenImage21Pipeline",
         "qwen_image_21.QwenImage21",
-        "QwenImage21Transformer2DModel",
         "qwen_image_21",
         recipes="z_image",
         ids=("qwen-image-2.1",),
@@ -141,7 +127,6 @@ FAMILIES = (
     Family(
         "ZImagePipeline",
         "z_image.ZImage",
-        "ZImageTransformer2DModel",
         "z_image",
         ids=("z-image",),
         distilled={"Tongyi-MAI/Z-Image-Turbo": 8},
@@ -149,49 +134,27 @@ FAMILIES = (
     Family(
         "Flux2KleinPipeline",
         "flux2.Flux2Klein",
-        "Flux2Transformer2DModel",
         "flux2_klein",
         ids=("flux.2-klein",),
         distilled={"black-forest-labs/FLUX.2-klein-4B": 4, "black-forest-labs/FLUX.2-klein-9B": 4},
     ),
+    Family("Flux2Pipeline", "flux2_dev.Flux2Dev", "flux2_dev", recipes="flux", ids=("flux.2-dev",)),
     Family(
-        "Flux2Pipeline",
-        "flux2_dev.Flux2Dev",
-        "Flux2Transformer2DModel",
-        "flux2_dev",
-        recipes="flux",
-        ids=("flux.2-dev",),
-    ),
-    Family(
-        "Flux3ModularPipeline",
-        "flux3.Flux3Klein",
-        "Flux3Transformer2DModel",
-        "flux3_klein",
-        ids=("flux-3-image-klein-base",),
+        "Flux3ModularPipeline", "flux3.Flux3Klein", "flux3_klein", ids=("flux-3-image-klein-base",)
     ),
     Family(
         "Flux3DistilledModularPipeline",
         "flux3.Flux3KleinDistilled",
-        "Flux3Transformer2DModel",
         "flux3_klein_distilled",
         recipes="flux3_klein",
         steps=16,
         ids=("flux-3-image-klein",),
         distilled={"black-forest-labs/flux-3-image-klein": 16},
     ),
-    Family(
-        "SanaPipeline",
-        "sana.Sana",
-        "SanaTransformer2DModel",
-        "sana",
-        levels="dpm",
-        patch=1,
-        ids=("/sana",),
-    ),
+    Family("SanaPipeline", "sana.Sana", "sana", levels="dpm", patch=1, ids=("/sana",)),
     Family(
         "Krea2Pipeline",
         "krea2.Krea2",
-        "Krea2Transformer2DModel",
         "krea2",
         recipes="z_image",
         ids=("krea-2", "krea2"),
@@ -200,33 +163,18 @@ FAMILIES = (
     Family(
         "ErnieImagePipeline",
         "ernie_image.ErnieImage",
-        "ErnieImageTransformer2DModel",
         "ernie_image",
         recipes="z_image",
         optional=("pe", "pe_tokenizer"),
         ids=("ernie-image",),
         distilled={"baidu/ERNIE-Image-Turbo": 8},
     ),
-    Family(
-        "Lumina2Pipeline",
-        "lumina2.Lumina2",
-        "Lumina2Transformer2DModel",
-        "lumina2",
-        ids=("lumina-image-2", "lumina2"),
-    ),
-    Family(
-        "LTXPipeline",
-        "ltx.LTX",
-        "LTXVideoTransformer3DModel",
-        "ltx",
-        patch=1,
-        ids=("ltx-video",),
-    ),
-    Family("WanPipeline", "wan.Wan", "WanTransformer3DModel", "wan", levels="unipc", ids=("wan2",)),
+    Family("Lumina2Pipeline", "lumina2.Lumina2", "lumina2", ids=("lumina-image-2", "lumina2")),
+    Family("LTXPipeline", "ltx.LTX", "ltx", patch=1, ids=("ltx-video",)),
+    Family("WanPipeline", "wan.Wan", "wan", levels="unipc", ids=("wan2",)),
     Family(
         "WanPipeline",
         "wan22.Wan22",
-        "WanTransformer3DModel",
         "wan22",
         levels="unipc",
         recipes="wan",
@@ -236,7 +184,6 @@ FAMILIES = (
     Family(
         "WanImageToVideoPipeline",
         "wan_i2v.WanI2V",
-        "WanTransformer3DModel",
         "wan_i2v",
         levels="unipc",
         recipes="wan",

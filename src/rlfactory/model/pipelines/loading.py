@@ -1,16 +1,14 @@
-"""Loading diffusers pipelines, frozen, and decoding latents: shared by the image adapters."""
+"""Loading diffusers pipelines, frozen: shared by the image adapters."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import diffusers
 import torch
-from diffusers import AutoencoderKL
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import nn
 
 from rlfactory.model.lm.trainable import unwrapped
 from rlfactory.model.memory import Memory
@@ -36,8 +34,6 @@ from rlfactory.model.precision import Precision, network_device
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.live_objects import is_reference
 from rlfactory.utils.live_objects import resolve as live
-from rlfactory.utils.pytree import to_device
-from rlfactory.utils.sizes import PIXELS_TOGETHER
 
 LIBRARIES = ("diffusers", "transformers")
 """Where the components of pipelines come from."""
@@ -146,8 +142,7 @@ def copy_pipeline(
 
 def copy_network(network: nn.Module, dtype: torch.dtype) -> nn.Module:
     """A copy on the CPU."""
-    copied: nn.Module = copy.deepcopy(unwrapped(network)).to("cpu", dtype)
-    return copied
+    return copy.deepcopy(unwrapped(network)).to("cpu", dtype)
 
 
 def load_frozen(
@@ -200,99 +195,3 @@ def _empty_network(folder: Path, name: str, dtype: torch.dtype) -> nn.Module:
     with torch.device("meta"):
         network: nn.Module = kind.from_config(kind.load_config(folder / name))
     return network.to(dtype)
-
-
-@torch.no_grad()
-def decode_latents(decode: Callable[[Tensor], Tensor], latents: Tensor, scale: int) -> Tensor:
-    """Images `[B, 3, H, W]` of latents `[B, C, h, w]`, uint8, on the CPU; or videos.
-
-    Large images are decoded a few at a time, which takes less memory and no longer.
-
-    Args:
-        decode: from latents to pixels in [-1, 1].
-        scale: pixels for each latent, along an edge.
-    """
-    pixels = scale**2 * latents[0, 0].numel()
-    parts = torch.split(latents, max(PIXELS_TOGETHER // pixels, 1))
-    return torch.cat([_to_bytes(decode(part)) for part in parts]).cpu()
-
-
-def decode_scaled(vae: AutoencoderKL, latents: Tensor) -> Tensor:
-    """Pixels in [-1, 1] of latents that the autoencoder's configuration scales and shifts."""
-    unscaled = latents / vae.config.scaling_factor + (vae.config.shift_factor or 0.0)
-    pixels: Tensor = vae.decode(unscaled.to(vae.dtype), return_dict=False)[0]
-    return pixels
-
-
-def decode_normalised(vae: Any, latents: Tensor) -> Tensor:
-    """Pixels `[B, 3, F, H, W]` in [-1, 1] of latents `[B, C, t, h, w]`, of an autoencoder of videos
-    whose configuration has their means and standard deviations.
-    """
-    mean, std = _statistics(vae, latents.device)
-    pixels: Tensor = vae.decode((latents * std + mean).to(vae.dtype), return_dict=False)[0]
-    return pixels
-
-
-def decode_patches(vae: Any, latents: Tensor) -> Tensor:
-    """Pixels in [-1, 1] of latents `[B, 4 C, h, w]`, each a patch of 2 x 2 of the autoencoder's C
-    channels, normalised by the statistics that it holds (FLUX.2 and FLUX.3).
-    """
-    mean, std = _patch_statistics(vae)
-    unpacked = F.pixel_shuffle((latents * std + mean).to(vae.dtype), 2)
-    pixels: Tensor = vae.decode(unpacked, return_dict=False)[0]
-    return pixels
-
-
-def encode_patches(vae: Any, pixels: Tensor) -> Tensor:
-    """The inverse of `decode_patches`."""
-    mean, std = _patch_statistics(vae)
-    latents: Tensor = vae.encode(pixels.to(vae.dtype)).latent_dist.mode()
-    return (F.pixel_unshuffle(latents, 2) - mean) / std
-
-
-def _patch_statistics(vae: Any) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of patches of latents, for `[B, C, h, w]`."""
-    mean, variance = (b.view(1, -1, 1, 1) for b in (vae.bn.running_mean, vae.bn.running_var))
-    return mean, (variance + vae.config.batch_norm_eps).sqrt()
-
-
-@torch.no_grad()
-def encode_pixels(encode: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-    """Latents `[B, C, h, w]`, float32, of images `[B, 3, H, W]`, uint8; or of videos.
-
-    Args:
-        encode: from pixels in [-1, 1] to latents.
-        images: on the device of the autoencoder.
-    """
-    parts = torch.split(images, max(PIXELS_TOGETHER // (images[0].numel() // 3), 1))
-    return torch.cat([encode(part.float() / 127.5 - 1).float() for part in parts])
-
-
-def encode_scaled(vae: AutoencoderKL, pixels: Tensor) -> Tensor:
-    """The inverse of `decode_scaled`."""
-    latents: Tensor = vae.encode(pixels.to(vae.dtype)).latent_dist.mode()
-    scaled: Tensor = (latents - (vae.config.shift_factor or 0.0)) * vae.config.scaling_factor
-    return scaled
-
-
-def encode_normalised(vae: Any, pixels: Tensor) -> Tensor:
-    """The inverse of `decode_normalised`, of pixels `[B, 3, F, H, W]`."""
-    mean, std = _statistics(vae, pixels.device)
-    latents: Tensor = vae.encode(pixels.to(vae.dtype)).latent_dist.mode()
-    return (latents - mean) / std
-
-
-def _statistics(vae: Any, device: torch.device) -> list[Tensor]:
-    """Mean and standard deviation of the latents, for `[B, C, t, h, w]`."""
-    listed = (vae.config.latents_mean, vae.config.latents_std)
-    return [to_device(torch.tensor(values).view(1, -1, 1, 1, 1), device) for values in listed]
-
-
-def to_unit(pixels: Tensor) -> Tensor:
-    """Pixels in [-1, 1] as float32 in [0, 1], clipped."""
-    return (pixels.float() / 2 + 0.5).clamp(0, 1)
-
-
-def _to_bytes(pixels: Tensor) -> Tensor:
-    images: Tensor = (to_unit(pixels) * 255).round().to(torch.uint8)
-    return images

@@ -161,12 +161,11 @@ def plain_index(index: Mapping[str, Any]) -> dict[str, Any]:
     """An index whose parts are `[library, class]`, as modular pipelines have these two beside where
     each part lies, and null before it is loaded.
     """
-    return {name: _library_and_class(value) for name, value in index.items()}
-
-
-def _library_and_class(value: Any) -> Any:
-    is_modular = isinstance(value, list | tuple) and len(value) == 3 and isinstance(value[2], dict)
-    return list(value[2].get("type_hint") or (None, None)) if is_modular else value
+    plain = dict(index)
+    for name, value in index.items():
+        if isinstance(value, list | tuple) and len(value) == 3 and isinstance(value[2], dict):
+            plain[name] = list(value[2].get("type_hint") or (None, None))
+    return plain
 
 
 def pipeline_of(folder: Path) -> str | None:

@@ -59,27 +59,19 @@ def flow_resolution(shape: tuple[int, ...], tokens: int, scheduler: Any) -> Reso
     config = scheduler.config
     if fault := flow_scheduler_fault(type(scheduler).__name__, config):
         raise ModelError(f"the model {fault}")
-    dynamic = bool(config.get("use_dynamic_shifting"))
-    return Resolution(
-        shape=shape,
-        shift=_dynamic_shift(config, tokens)
-        if dynamic
-        else own_shift(type(scheduler).__name__, config),
-        tokens=tokens,
-        dynamic=dynamic,
-        conversions={key: config[key] for key in CONVERSIONS if config.get(key)},
-    )
-
-
-def _dynamic_shift(config: Any, tokens: int) -> float:
-    return dynamic_shift(
-        tokens,
-        base=config.base_shift,
-        largest=config.max_shift,
-        base_tokens=config.base_image_seq_len,
-        most_tokens=config.max_image_seq_len,
-        exponential=config.get("time_shift_type", "exponential") == "exponential",
-    )
+    if dynamic := bool(config.get("use_dynamic_shifting")):
+        shift = dynamic_shift(
+            tokens,
+            base=config.base_shift,
+            largest=config.max_shift,
+            base_tokens=config.base_image_seq_len,
+            most_tokens=config.max_image_seq_len,
+            exponential=config.get("time_shift_type", "exponential") == "exponential",
+        )
+    else:
+        shift = own_shift(type(scheduler).__name__, config)
+    conversions = {key: config[key] for key in CONVERSIONS if config.get(key)}
+    return Resolution(shape, shift, tokens, dynamic, conversions)
 
 
 def noise_levels(schedule: Any, resolution: Resolution, steps: int | None = None) -> Tensor:

@@ -58,8 +58,7 @@ def pipeline_fault(folder: Path) -> str | None:
     named, family = _named(folder), BY_PIPELINE.get(pipeline_of(folder) or "")
     if family is None:
         return None
-    network = "unet" if family.network.startswith("UNet") else "transformer"
-    file = MODULAR_INDEX if family.modular else PIPELINE_INDEX
+    network, file = family.network, MODULAR_INDEX if family.modular else PIPELINE_INDEX
     # the blocks of a modular pipeline make its scheduler
     for name in (network, "vae", "text_encoder", "tokenizer", *["scheduler"][family.modular :]):
         has_its_own = name == "tokenizer" and "processor" in named  # which has a tokenizer

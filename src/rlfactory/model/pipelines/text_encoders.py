@@ -176,7 +176,7 @@ class TextEncoders:
     def _visit(self) -> Iterator[None]:
         if self.unloaded:
             log.warning("a prompt is new: the text encoders are loaded again")
-            register(self._pipe, **self._load_all())
+            register(self._pipe, **{name: self._load(name) for name in self.classes})
             self.unloaded = False
         with self._onloaded(self._pipe, self.device):
             yield
@@ -223,20 +223,17 @@ class TextEncoders:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def _load_all(self) -> dict[str, nn.Module]:
-        loaded = {name: self._load(name) for name in self.classes}
-        return {n: part.requires_grad_(False).eval().to(self.device) for n, part in loaded.items()}
-
     def _load(self, name: str) -> nn.Module:
         if self.live is not None:
-            return copy_network(self.live.components[name], self.dtype)
-        library, kind = self.classes[name]
-        folder = self.folder / name
-        with no_bars():
-            loaded: nn.Module = getattr(importlib.import_module(library), kind).from_pretrained(
-                folder, dtype=self.dtype, variant=part_variant(folder)
-            )
-        return loaded
+            loaded = copy_network(self.live.components[name], self.dtype)
+        else:
+            library, kind = self.classes[name]
+            folder = self.folder / name
+            with no_bars():
+                loaded = getattr(importlib.import_module(library), kind).from_pretrained(
+                    folder, dtype=self.dtype, variant=part_variant(folder)
+                )
+        return loaded.requires_grad_(False).eval().to(self.device)
 
 
 def open_pipeline(
@@ -273,6 +270,14 @@ def open_pipeline(
     )
     texts.attach(pipe, encode, memory.encoding)
     return pipe, texts
+
+
+def user_message(tokenizer: Any, prompt: str, **options: Any) -> str:
+    """A prompt as a user's message, in a tokenizer's chat template."""
+    messages = [{"role": "user", "content": prompt}]
+    return tokenizer.apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=True, **options
+    )
 
 
 Read = Callable[[str], tuple[object, bool]]

@@ -19,6 +19,7 @@ from rlfactory.reward.backbones.pretrained import (
     loading,
     network_dtype,
 )
+from rlfactory.reward.base import Metadata, Reward, Samples, require_images
 from rlfactory.utils.images import batch_to_pil
 
 log = logging.getLogger(__name__)
@@ -96,10 +97,9 @@ class Clip:
 
     def _image_batch(self, images: Images) -> Tensor:
         pixels = self.pixels(images).to(self.device, self.dtype)
-        embedded: Tensor = self.model.visual_projection(
+        return self.model.visual_projection(
             self.model.vision_model(pixel_values=pixels).pooler_output
         )
-        return embedded
 
     def _text_batch(self, texts: list[str]) -> Tensor:
         if self.tokenizer is None:
@@ -108,8 +108,31 @@ class Clip:
             texts, padding=True, truncation=True, max_length=self.max_tokens, return_tensors="pt"
         ).to(self.device)
         hidden = self.model.text_model(tokens["input_ids"], tokens["attention_mask"])
-        embedded: Tensor = self.model.text_projection(hidden.pooler_output)
-        return embedded
+        return self.model.text_projection(hidden.pooler_output)
+
+
+class ClipReward(Reward):
+    """A reward that follows from the cosine of image and prompt by `clip`.
+
+    NaN where `dtype` overflows. RewardError where a part of the CLIP can't be loaded.
+    """
+
+    media = "images"
+    differentiable = True
+
+    clip: Clip
+
+    def score(self, samples: Samples) -> dict[str, Tensor]:
+        """Scores `[B]`."""
+        cosine = self.clip.cosines(require_images(samples), samples.prompts)
+        return {self.main: self.scaled(cosine)}
+
+    def score_pixels(self, pixels: Tensor, prompts: Sequence[str], metadata: Metadata) -> Tensor:
+        return self.scaled(self.clip.pixel_cosines(pixels, prompts))
+
+    def scaled(self, cosine: Tensor) -> Tensor:
+        """The score of cosines `[B]`."""
+        return cosine
 
 
 def load_clip(
@@ -161,8 +184,7 @@ def clip_preprocessing(processor: Any, resample: Resample | None = "bicubic") ->
             return _smooth_pixels(images, processor, resample)
         pictures = batch_to_pil(images) if isinstance(images, Tensor) else images
         inputs = processor(pictures, return_tensors="pt", **options)
-        values: Tensor = inputs["pixel_values"].float()
-        return values
+        return inputs["pixel_values"].float()
 
     return pixels
 

@@ -30,8 +30,7 @@ def network_dtype(name: Precision, device: torch.device) -> torch.dtype:
     """The dtype of a network on `device`."""
     if name == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
-    dtype: torch.dtype = getattr(torch, name)
-    return dtype
+    return getattr(torch, name)
 
 
 @contextmanager
@@ -94,9 +93,6 @@ def renamed(name: str, table: Sequence[tuple[str, str]]) -> str:
     for pattern, replacement in table:
         name = re.sub(pattern, replacement, name)
     return name
-
-
-Shapes = Mapping[str, torch.Size]
 
 
 def read_weights(path: str, *, key: str) -> dict[str, Tensor]:
@@ -172,11 +168,12 @@ def _reason(error: BaseException) -> str:
 
 
 def require_shapes(
-    weights: Mapping[str, Tensor], expected: Shapes, *, path: str, key: str, what: str
+    weights: Mapping[str, Tensor], network: nn.Module, *, path: str, key: str, what: str
 ) -> None:
-    """RewardError, which names the first fault, unless a state dict has exactly the `expected`
-    names and shapes.
+    """RewardError, which names the first fault, unless a state dict has exactly the names and
+    shapes of a network's.
     """
+    expected = {name: tensor.shape for name, tensor in network.state_dict().items()}
     actual = {name: tensor.shape for name, tensor in weights.items()}
     faults = [f"it lacks {name}" for name in expected if name not in actual]
     faults += [f"it has {name} besides" for name in actual if name not in expected]

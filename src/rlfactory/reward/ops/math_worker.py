@@ -11,7 +11,6 @@ import logging
 import resource
 import signal
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 _ENVIRONMENTS = ("$", "\\boxed", "\\(", "\\[", "\\begin{equation", "\\begin{align")
@@ -48,21 +47,13 @@ def is_equal(answer: str, text: str) -> bool:
     """
     from math_verify import parse, verify
 
-    gold = parse(_as_latex(answer), parsing_timeout=None, raise_on_error=True)
-    if not _is_read(gold):
+    # an answer is looked for as LaTeX, between dollars, unless it is marked already
+    marked = answer if any(mark in answer for mark in _ENVIRONMENTS) else f"${answer}$"
+    gold = parse(marked, parsing_timeout=None, raise_on_error=True)
+    if all(isinstance(one, str) for one in gold):  # nothing but the text itself was read
         raise ValueError("the answer can't be read as mathematics")
     found = parse(text, parsing_timeout=None, raise_on_error=True)
     return bool(verify(gold, found, timeout_seconds=None, raise_on_error=True))
-
-
-def _as_latex(answer: str) -> str:
-    """An answer between dollars, as LaTeX is looked for in a text, unless it is marked already."""
-    return answer if any(mark in answer for mark in _ENVIRONMENTS) else f"${answer}$"
-
-
-def _is_read(parsed: Sequence[Any]) -> bool:
-    """Whether anything but the text itself was read."""
-    return any(not isinstance(one, str) for one in parsed)
 
 
 if __name__ == "__main__":

@@ -127,14 +127,12 @@ def _background(lab: Floats) -> Floats:
     """The lightness `[B]` of the pale grey background: the median over the image's rim."""
     light = lab[..., 0]
     rim = [light[:, 0], light[:, -1], light[:, 1:-1, 0], light[:, 1:-1, -1]]
-    shade: Floats = np.median(np.concatenate(rim, axis=1), axis=1).clip(_DARKEST, _PALEST)
-    return shade
+    return np.median(np.concatenate(rim, axis=1), axis=1).clip(_DARKEST, _PALEST)
 
 
 def _contrast(lab: Floats, shade: Floats) -> Floats:
     """CIELAB distances from a grey of lightness `shade`, which broadcasts to `lab[..., 0]`."""
-    contrast: Floats = np.sqrt((lab[..., 0] - shade) ** 2 + lab[..., 1] ** 2 + lab[..., 2] ** 2)
-    return contrast
+    return np.sqrt((lab[..., 0] - shade) ** 2 + lab[..., 1] ** 2 + lab[..., 2] ** 2)
 
 
 def _mostly_covered(color: ColorMap, contrast: Floats, shade: Floats) -> ColorMap:
@@ -168,8 +166,7 @@ def _blob_colors(blobs: LabelledComponents, interior: Mask, distance: NDArray[np
     index = blobs.label * len(COLORS) + distance.argmin(1)
     votes = np.bincount(index, weight, len(blobs.area) * len(COLORS)).reshape(-1, len(COLORS))
     most = votes.max(1, keepdims=True)
-    present: Mask = (votes >= MIN_SHARE * votes.sum(1, keepdims=True)) | (votes == most)
-    return present
+    return (votes >= MIN_SHARE * votes.sum(1, keepdims=True)) | (votes == most)
 
 
 def _erode(mask: Mask) -> Mask:
@@ -201,8 +198,7 @@ def _masks(parts: LabelledComponents, kept: Ints, color: ColorMap) -> Floats:
     steps = (np.arange(_CELLS) + 0.5) / _CELLS
     x, y = np.moveaxis(low[..., None] + (size[..., None] * steps).astype(np.intp), 1, 0)
     cells = grid[parts.image[kept, None, None], y[:, :, None], x[:, None]]
-    masks: Floats = (cells == kept[:, None, None]).reshape(-1, _CELLS**2).astype(np.float32)
-    return masks
+    return (cells == kept[:, None, None]).reshape(-1, _CELLS**2).astype(np.float32)
 
 
 def _overlap(masks: Floats) -> Floats:
@@ -210,10 +206,7 @@ def _overlap(masks: Floats) -> Floats:
     templates = _templates()
     common = masks @ templates.T
     union = masks.sum(1, keepdims=True) + templates.sum(1) - common
-    best: Floats = (
-        (common / union).reshape(len(masks), len(SHAPES), len(templates) // len(SHAPES)).max(2)
-    )
-    return best
+    return (common / union).reshape(len(masks), len(SHAPES), len(templates) // len(SHAPES)).max(2)
 
 
 @cache
@@ -250,8 +243,7 @@ def _color_names(
 def lab_colors(rgb: NDArray[np.uint8]) -> Floats:
     """CIELAB (D65) of sRGB bytes `[..., 3]`, from a table, to within two levels of each channel."""
     r, g, b = np.moveaxis(rgb >> (8 - _LEVEL_BITS), -1, 0).astype(np.int32)
-    lab: Floats = np.take(_lab_table(), (r << 2 * _LEVEL_BITS) | (g << _LEVEL_BITS) | b, axis=0)
-    return lab
+    return np.take(_lab_table(), (r << 2 * _LEVEL_BITS) | (g << _LEVEL_BITS) | b, axis=0)
 
 
 @cache
@@ -265,5 +257,4 @@ def to_lab(rgb: NDArray[np.float64]) -> Floats:
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     ratio = linear @ _XYZ.T / _XYZ.sum(1)
     x, y, z = np.where(ratio > (6 / 29) ** 3, np.cbrt(ratio), ratio * (29 / 6) ** 2 / 3 + 4 / 29).T
-    lab: Floats = np.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], -1).astype(np.float32)
-    return lab
+    return np.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], -1).astype(np.float32)

@@ -97,7 +97,7 @@ class _Worker(WorkerProcess):
     def metadata(self) -> dict[str, Any]:
         """The class attributes of the reward; waits until it is made."""
         self._is_ready = True
-        return self._answer()  # type: ignore[no-any-return]
+        return self._answer()
 
     def check_prompts(self, prompts: list[Prompt]) -> None:
         self.send(("check_prompts", prompts))
