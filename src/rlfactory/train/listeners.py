@@ -113,7 +113,7 @@ class Listener:
 def as_listener(given: Any) -> Listener:
     """A listener as it is; a function as one that calls it after each iteration."""
     if hasattr(given, "after_iteration"):
-        return given  # type: ignore[no-any-return]
+        return given
     listener = Listener()
     listener.after_iteration = given  # type: ignore[method-assign]
     return listener
