@@ -187,7 +187,7 @@ class Moved:
     def modules(self) -> list[nn.Module]:
         return []
 
-    def to(self, device: torch.device) -> None:
+    def to(self, device: torch.device, **_: object) -> None:
         self.place, self.moves = str(device), self.moves + 1
 
 
