@@ -1,7 +1,7 @@
 """Compares all image algorithms on the small shipped model: scores and cost.
 
     python scripts/bench/algorithms.py FOLDER --jobs 2        # runs what has not run, then reports
-    python scripts/bench/algorithms.py FOLDER --study shapes  # or minutes, jpeg, budget, ablation
+    python scripts/bench/algorithms.py FOLDER --study shapes  # or minutes, jpeg
     python scripts/bench/algorithms.py FOLDER --report        # tables and figures of what has run
 
 A run is `rlfactory WORDS seed=S` in FOLDER/STUDY/NAME-sS; finished runs are skipped. Writes
@@ -19,7 +19,6 @@ from pathlib import Path
 
 from results import figure, table
 
-from rlfactory.config.overrides import plan_from_words
 from rlfactory.run.folder import RunFolder
 
 STEPWISE = {
@@ -35,15 +34,6 @@ STEPWISE = {
     "flow_dppo": "algo=flow_dppo",
     "branch_grpo": "algo=branch_grpo prompts_per_iteration=6",
 }
-ABLATION = {
-    "full": "",
-    "own pairs": "times.shared=sample algo.shared_noise=false",
-    "not stratified": "times.stratified=false",
-    "not adaptive": "algo.adaptive=false algo.prediction=v",
-    "naive": "times.shared=sample algo.shared_noise=false times.stratified=false"
-    " algo.adaptive=false algo.prediction=v",
-}
-BUDGET = 20_000  # evaluations of the network
 
 
 @dataclass(frozen=True)
@@ -53,7 +43,6 @@ class Study:
     score: str
     words: Mapping[str, str]
     seeds: tuple[int, ...] = (0, 1, 2)
-    evaluations: int | None = None
 
 
 STUDIES = {
@@ -67,35 +56,15 @@ STUDIES = {
             for name, words in STEPWISE.items()
         },
     ),
-    "budget": Study(
-        "shapes_strict",
-        {name: f"{words} group_size=12" for name, words in STEPWISE.items()},
-        seeds=(0,),
-        evaluations=BUDGET,
-    ),
-    "ablation": Study(
-        "shapes_strict",
-        {name: f"algo=vgrpo {words}" for name, words in ABLATION.items()},
-        seeds=(0, 1),
-    ),
 }
-
-
-def iterations_within(words: list[str], evaluations: int) -> int:
-    """The number of iterations that cost so many network evaluations."""
-    plan = plan_from_words(*words)
-    return round(evaluations / plan.evaluations)
 
 
 def commands(study: Study, folder: Path) -> Iterator[tuple[RunFolder, list[str]]]:
     """The runs of a study and their words."""
     for name, text in study.words.items():
-        words = text.split()
-        if study.evaluations is not None:
-            words.append(f"iterations={iterations_within(words, study.evaluations)}")
         for seed in study.seeds:
             path = folder / f"{name.replace(', ', '+').replace(' ', '_')}-s{seed}"
-            yield RunFolder(path), [*words, f"seed={seed}", f"run_dir={path}"]
+            yield RunFolder(path), [*text.split(), f"seed={seed}", f"run_dir={path}"]
 
 
 def run(found: tuple[RunFolder, list[str]], threads: int) -> None:
