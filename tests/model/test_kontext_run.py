@@ -67,12 +67,10 @@ def test_sampling_takes_a_picture_for_each_prompt(run: Path, tmp_path: Path) -> 
     assert first == second
 
 
-def test_sampling_without_a_picture_says_what_to_type(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sampling_without_a_picture_says_what_to_type(run: Path) -> None:
     given = ["sample", str(run), "--prompt", "make it blue"]
-    assert dispatch(given) != 0
-    assert "--image FILE beside each --prompt" in capsys.readouterr().err
+    with pytest.raises(PromptError, match="--image FILE beside each --prompt"):
+        dispatch(given)
     for images, said in [(["no.png"], "there is no picture"), (["a", "b"], "2 pictures for 1 pr")]:
         with pytest.raises(PlanError, match=said):
             dispatch([*given, *(word for path in images for word in ("--image", path))])

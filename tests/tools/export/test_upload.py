@@ -89,46 +89,40 @@ def test_a_folder_can_be_kept_as_well(run: Path, here: Hub, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_public_repository_gets_nothing_private(
-    run: Path, here: Hub, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_public_repository_gets_nothing_private(run: Path, here: Hub) -> None:
     here.repos[REPO] = False
-    assert push(run, "--private") == 1
-    assert f"{REPO} exists and is public" in capsys.readouterr().err
+    with pytest.raises(UploadError, match=f"{REPO} exists and is public"):
+        push(run, "--private")
     assert here.files == {}
 
 
 @pytest.mark.slow
 def test_without_a_token_or_with_a_wrong_one_it_says_to_log_in(
-    run: Path, here: Hub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: Path, here: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
-    assert push(run) == 1
-    assert f"may not write to {REPO}; type `hf auth login`" in capsys.readouterr().err
+    with pytest.raises(UploadError, match=f"may not write to {REPO}; type `hf auth login`"):
+        push(run)
     monkeypatch.delenv("HF_TOKEN")
     here.requests.clear()
-    assert push(run) == 1
-    assert "has no token of the hub; type `hf auth login`" in capsys.readouterr().err
+    with pytest.raises(UploadError, match="has no token of the hub; type `hf auth login`"):
+        push(run)
     assert here.requests == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("why", ["HF_HUB_OFFLINE", "nobody answers"])
 def test_without_a_network_it_says_what_to_type(
-    why: str,
-    run: Path,
-    here: Hub,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    why: str, run: Path, here: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if why == "HF_HUB_OFFLINE":
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     else:
         monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.chdir(tmp_path)
-    assert push(run) == 1
-    said = capsys.readouterr().err
+    with pytest.raises(UploadError) as refused:
+        push(run)
+    said = str(refused.value)
     command, upload = said.split("`")[1], said.split("`")[3]
     assert upload == f"hf upload {REPO} red"
     assert command == f"rlfactory export '{run}' --to red"

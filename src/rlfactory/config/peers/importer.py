@@ -5,7 +5,7 @@ A row may have:
 - there: the key, a list of which the first that is given counts, or a pattern; they then count as
   understood, whatever is typed. Without it, the row is of the values of all keys
 - if: keys of the file, or of what is typed so far, and what they must be: a value, a list of them,
-  true or false, null for absent, ">N", "!=KEY", or "~PATTERN"
+  true or false, null for absent, ">N", "!=KEY", or "~PATTERN", which finds an absent key empty
 - ours, choices, by: as in names.yaml; a choice "!REASON" is dropped
 - default: where none of the keys is given
 - other: the reason by which values that are no choice are dropped
@@ -190,7 +190,8 @@ class Translation:
         if wanted is None or isinstance(wanted, bool):
             return (value is None) if wanted is None else bool(value) == wanted
         if isinstance(wanted, str) and wanted.startswith("~"):
-            return re.search(wanted[1:], str(value), re.IGNORECASE) is not None
+            text = "" if value is None else str(value)
+            return re.search(wanted[1:], text, re.IGNORECASE) is not None
         if isinstance(wanted, str) and wanted.startswith(">"):
             return value is not None and float(value) > float(wanted[1:])
         if isinstance(wanted, str) and wanted.startswith("!="):
