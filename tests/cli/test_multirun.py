@@ -11,7 +11,7 @@ from rlfactory.cli import app
 from rlfactory.config.problems import PlanError
 from rlfactory.sweep import process
 from rlfactory.train.process import worker
-from rlfactory.train.process.launch import RunArguments
+from rlfactory.train.process.run_arguments import RunArguments
 
 
 @pytest.fixture

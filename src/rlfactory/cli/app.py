@@ -141,7 +141,8 @@ def start(plan: "Plan", typed: Sequence[str]) -> int:
         replaces,
         resume_run,
     )
-    from rlfactory.train.process.launch import RunArguments, require_possible, run_or_launch
+    from rlfactory.train.process.launch import require_possible, run_or_launch
+    from rlfactory.train.process.run_arguments import RunArguments
     from rlfactory.utils.console import silence_notices
 
     use_portable_kernels(plan.config["hardware"])  # before anything imports torch

@@ -95,7 +95,8 @@ def require_unlocked(path: Path, take_over: bool) -> None:
 
 def resume_run(plan: Plan, frozen: Config, force: bool, take_over: bool = False) -> int:
     """Resume the run in a plan's folder; with `force`, under the plan's configuration."""
-    from rlfactory.train.process.launch import RunArguments, run_or_launch
+    from rlfactory.train.process.launch import run_or_launch
+    from rlfactory.train.process.run_arguments import RunArguments
 
     config = resumable(plan, frozen, force, take_over)
     if config is None:

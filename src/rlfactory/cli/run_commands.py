@@ -244,7 +244,8 @@ def resume(words: Sequence[str]) -> int:
     """Resume a run from its newest checkpoint."""
     from rlfactory.cli.resume import require_unlocked
     from rlfactory.tools.extend import extended, is_done, write_iterations
-    from rlfactory.train.process.launch import RunArguments, require_possible, run_or_launch
+    from rlfactory.train.process.launch import require_possible, run_or_launch
+    from rlfactory.train.process.run_arguments import RunArguments
 
     a = parsed("resume", words)
     frozen = require_run(a.run)

@@ -32,7 +32,8 @@ from rlfactory.tools.bit_differences import (
     metrics_differences,
 )
 from rlfactory.train.operations import VARIABLE, first_difference
-from rlfactory.train.process.launch import RunArguments, run_or_launch
+from rlfactory.train.process.launch import run_or_launch
+from rlfactory.train.process.run_arguments import RunArguments
 from rlfactory.utils.console import print_error
 
 Config = Mapping[str, Any]

@@ -24,12 +24,12 @@ from rlfactory.train.process.launch import (
     HOST,
     SIGNALS,
     TORCHRUN_GRACE,
-    RunArguments,
     launch,
     require_possible,
     run_or_launch,
     torchrun_words,
 )
+from rlfactory.train.process.run_arguments import RunArguments
 
 NODE = {
     "_target_": "rlfactory.hardware.distributed.Distributed",

@@ -7,7 +7,7 @@ import pytest
 
 from rlfactory.train.process import __main__ as rank
 from rlfactory.train.process import worker
-from rlfactory.train.process.launch import EXIT_CODE, RunArguments
+from rlfactory.train.process.run_arguments import EXIT_CODE, RunArguments
 
 
 @pytest.mark.parametrize(("code", "shown"), [(0, 0), (1, 1), (130, 0), (143, 0)])

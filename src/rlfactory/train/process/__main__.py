@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlfactory.train.process.launch import EXIT_CODE, RunArguments
+from rlfactory.train.process.run_arguments import EXIT_CODE, RunArguments
 from rlfactory.train.process.signals import SIGNALS
 from rlfactory.utils.console import print_status
 from rlfactory.utils.current_folder import leave_current_folder

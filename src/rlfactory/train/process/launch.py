@@ -9,9 +9,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol
@@ -27,6 +26,7 @@ from rlfactory.hardware.environment import (
 from rlfactory.run.folder import RunFolder, RunFolderError, Status
 from rlfactory.run.lock import require_free
 from rlfactory.run.log_file import last_line
+from rlfactory.train.process.run_arguments import EXIT_CODE, RunArguments
 from rlfactory.train.process.signals import SIGNALS
 from rlfactory.utils.console import print_error
 from rlfactory.utils.processes import exit_at_once, signal_handlers
@@ -38,35 +38,6 @@ TORCHRUN_GRACE = 30
 """Seconds that torchrun gives the other ranks to exit after one has failed; no option sets them."""
 ELASTIC = "torch.distributed.elastic"
 """The package whose loggers are torchrun's."""
-EXIT_CODE = "--exit-code-file"
-
-
-@dataclass(frozen=True)
-class RunArguments:
-    """The arguments of a run's processes, the same for all ranks.
-
-    Attributes:
-        until: the iteration to stop after.
-        force: the configuration may differ from that of the checkpoint.
-        take_over: ignore a lock of which it is unknown whether its process lives.
-    """
-
-    run: Path
-    until: int | None = None
-    force: bool = False
-    take_over: bool = False
-
-    def words(self) -> list[str]:
-        """The arguments as a command line, which `parse` reads."""
-        flags = [("--force", self.force), ("--take-over", self.take_over)]
-        until = [] if self.until is None else ["--until", str(self.until)]
-        return [str(self.run), *until, *(flag for flag, given in flags if given)]
-
-    @classmethod
-    def parse(cls, argv: Sequence[str]) -> "RunArguments":
-        """The arguments that `words` wrote; others may follow them."""
-        until = int(argv[argv.index("--until") + 1]) if "--until" in argv else None
-        return cls(Path(argv[0]), until, "--force" in argv, "--take-over" in argv)
 
 
 class Failure(Protocol):

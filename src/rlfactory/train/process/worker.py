@@ -25,8 +25,8 @@ from rlfactory.run.log_file import attach_log
 from rlfactory.train.build import Config, build_hardware
 from rlfactory.train.listeners import Listener
 from rlfactory.train.process.begun_code import untrusted_code
-from rlfactory.train.process.launch import RunArguments
 from rlfactory.train.process.ranks import as_peer_lost, logs_of, require_same_config
+from rlfactory.train.process.run_arguments import RunArguments
 from rlfactory.train.process.signals import Stop
 from rlfactory.train.session import Session
 from rlfactory.utils.console import print_error, print_status
