@@ -81,13 +81,18 @@ class FlowModel(PipelineModel):
         return self.patch * self.latent_pixels
 
     @property
+    def most_tokens(self) -> int | None:
+        """The most tokens along an edge, where the network has positions for so many."""
+        return None
+
+    @property
     def latent_times(self) -> tuple[int, ...]:
         """Of a video, how many latents it has in time."""
         return ()
 
     def resolution_of(self, size: Size) -> Resolution:
-        """Any of whole tokens; of a video with its frames."""
-        rows, columns = units_of(size, self.token_pixels)
+        """Any of whole tokens, up to `most_tokens` an edge; of a video with its frames."""
+        rows, columns = units_of(size, self.token_pixels, self.most_tokens)
         shape = (self.latent_channels, *self.latent_times, self.patch * rows, self.patch * columns)
         tokens = prod(self.latent_times) * rows * columns
         return flow_resolution(shape, tokens, self.pipe.scheduler)

@@ -2,11 +2,8 @@
 
 from torch import Tensor
 
-from rlfactory.model.base import Resolution
 from rlfactory.model.flow_model import FlowModel
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
-from rlfactory.model.pipelines.noise_levels import units_of
-from rlfactory.utils.types import Size
 
 
 class SD3(FlowModel):
@@ -21,10 +18,9 @@ class SD3(FlowModel):
     def patch(self) -> int:
         return int(self.network.config.patch_size)
 
-    def resolution_of(self, size: Size) -> Resolution:
-        """Up to the network's positional embeddings."""
-        units_of(size, self.token_pixels, int(self.network.config.pos_embed_max_size))
-        return super().resolution_of(size)
+    @property
+    def most_tokens(self) -> int:
+        return int(self.network.config.pos_embed_max_size)
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         return self.network(

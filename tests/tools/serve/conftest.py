@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from rlfactory.reward.base import Reward, Samples
-from rlfactory.tools.serve.command import ServeSettings, make_server
+from rlfactory.tools.serve.command import make_server
+from rlfactory.tools.serve.settings import ServeSettings
 
 
 class Probe(Reward):

@@ -19,13 +19,8 @@ from rlfactory.config.problems import PlanError
 from rlfactory.reward.base import RewardError, Samples
 from rlfactory.reward.jpeg import Compressibility
 from rlfactory.reward.remote import Remote
-from rlfactory.tools.serve.command import (
-    ServeSettings,
-    is_loopback,
-    listen,
-    read_settings,
-    required_token,
-)
+from rlfactory.tools.serve.command import is_loopback, listen, required_token
+from rlfactory.tools.serve.settings import ServeSettings, read_settings
 
 SOURCE = str(Path(app.__file__).parents[2])
 

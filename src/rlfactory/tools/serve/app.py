@@ -9,7 +9,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -28,10 +28,8 @@ from rlfactory.reward.client.protocol import (
     read_request,
     to_json,
 )
+from rlfactory.tools.serve.settings import ServeSettings
 from rlfactory.utils.workers import WorkerThread
-
-if TYPE_CHECKING:
-    from rlfactory.tools.serve.command import ServeSettings
 
 log = logging.getLogger(__name__)
 READERS = 2
@@ -82,7 +80,7 @@ class AnswerCache:
 class Service:
     """The request handlers of a reward: decode, score one after the other, cache answers."""
 
-    def __init__(self, reward: Reward, settings: "ServeSettings") -> None:
+    def __init__(self, reward: Reward, settings: ServeSettings) -> None:
         self.reward = reward
         self.settings = settings
         self.keys = tuple(reward.metadata)
@@ -176,7 +174,7 @@ class Service:
         self.scorer.end()
 
 
-def application(reward: Reward, settings: "ServeSettings", token: str) -> ASGIApp:
+def application(reward: Reward, settings: ServeSettings, token: str) -> ASGIApp:
     """The ASGI application; every request must have `token`, unless that is empty."""
     service = Service(reward, settings)
     routes = [
