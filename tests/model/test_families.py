@@ -270,9 +270,7 @@ def drawn(model: PipelineModel, pipe: Any, output: str = "latent") -> Any:
 def called(model: PipelineModel, pipe: Any, rows: slice, output: str) -> Any:
     """What a pipeline draws of some prompts."""
     take_first_order_steps(pipe)
-    # of patches of two latents where the pipeline makes them
-    factor = model.latent_pixels * (2 if hasattr(pipe, "_prepare_latent_ids") else 1)
-    height, width = (factor * edge for edge in model.resolution.shape[-2:])
+    height, width = model.edges
     arguments = model.pipeline_arguments()
     take_first_order_steps(pipe)
     prompts = PROMPTS[rows]
@@ -306,7 +304,7 @@ def on_white(pixels: Tensor) -> Tensor:
 
 def drawn_by_blocks(model: PipelineModel, pipe: Any, output: str) -> Any:
     """What a modular pipeline draws, which takes one prompt, and guidance as a component."""
-    height, width = (2 * model.latent_pixels * edge for edge in model.resolution.shape[-2:])
+    height, width = model.edges
     arguments = model.pipeline_arguments()
     if (scale := arguments.pop("guidance_scale", None)) is not None:
         pipe.update_components(guider=ClassifierFreeGuidance(guidance_scale=scale))
@@ -367,6 +365,7 @@ def test_it_shows_what_its_own_pipeline_shows(case: Case, folder: Path) -> None:
     shown = on_white(torch.from_numpy(drawn(model, model.pipe, output="np")).movedim(-1, -3))
     found = model.decode(drawn(model, model.pipe))
     assert found.shape == shown.shape
+    assert found.shape[-2:] == model.edges
     assert (found - (255 * shown).round()).abs().max() <= 1
 
 

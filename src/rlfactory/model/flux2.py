@@ -46,9 +46,9 @@ class Flux2Klein(FlowModel):
             )
 
     @property
-    def token_pixels(self) -> int:
-        """Of a patch of two of the autoencoder's latents, along an edge."""
-        return 2 * self.latent_pixels
+    def latent_pixels(self) -> int:
+        """Those of two of the autoencoder's latents."""
+        return 2 * super().latent_pixels
 
     def resolution_of(self, size: Size) -> Resolution:
         """The shift depends on the number of steps too."""

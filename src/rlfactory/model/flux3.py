@@ -50,9 +50,9 @@ class Flux3Klein(FlowModel):
         super().__init__(*given, text_tokens=text_tokens, guidance=guidance, **options)
 
     @property
-    def token_pixels(self) -> int:
-        """Of a patch of two of the autoencoder's latents, along an edge."""
-        return 2 * self.latent_pixels
+    def latent_pixels(self) -> int:
+        """Those of two of the autoencoder's latents."""
+        return 2 * super().latent_pixels
 
     def _encode(self, prompts: list[str]) -> TextEmbeddings:
         rows = [

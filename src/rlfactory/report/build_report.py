@@ -24,6 +24,7 @@ from rlfactory.report.table import difference_table, ours, spread_table
 from rlfactory.report.text_table import NONE, TextTable, joined, titled
 from rlfactory.run.folder import RunFolder
 from rlfactory.sweep.table import Column, TableInfo
+from rlfactory.utils.text import plural
 
 INTERVAL = "A number is the mean over n seeds, ± half of its 95 % interval (Student's t)."
 _NAMED = 5
@@ -266,7 +267,8 @@ def _images_of(row: str, run: RunRecord) -> list[SampleImage]:
     captions = {folder.strip: f"the same prompts over training, seed {run.seed}"}
     grids = {i: path for i, path in folder.shown().items() if path.suffix == ".png"}
     if grids:
-        captions[grids[max(grids)]] = f"samples after {max(grids)} iterations, seed {run.seed}"
+        done = plural(last := max(grids), "iteration")
+        captions[grids[last]] = f"samples after {done}, seed {run.seed}"
     return [SampleImage(row, text, path) for path, text in captions.items() if path.is_file()]
 
 

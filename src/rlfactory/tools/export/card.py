@@ -19,6 +19,7 @@ from rlfactory.run.scores import Scores, read_sets, set_pairs
 from rlfactory.tools.export.base_model import BaseModel, command_without_folders, without_folders
 from rlfactory.tools.export.snippet import Snippet
 from rlfactory.utils.data_files import read_shown
+from rlfactory.utils.text import plural
 
 Config = Mapping[str, Any]
 
@@ -124,7 +125,7 @@ def _copy_images(folder: Path, info: ExportInfo) -> list[tuple[str, str]]:
     label = evaluation_label([Scores.load(first)] if first.is_file() else [])
     images = {
         "The same prompts over training": info.run.strip,
-        f"{label.capitalize()} after {info.step} iterations": info.run.grid(info.step),
+        f"{label.capitalize()} after {plural(info.step, 'iteration')}": info.run.grid(info.step),
     }
     files = [(t, path) for t, image in images.items() for path in (image, image.with_suffix(".md"))]
     found = [(title, path) for title, path in files if path.is_file()]
