@@ -54,7 +54,7 @@ def test_what_is_no_mapping_is_no_sweep(sheet: Path, text: str) -> None:
         read_sheet(sheet)
 
 
-def test_names_and_paths(monkeypatch: pytest.MonkeyPatch, sheet: Path) -> None:
+def test_names_and_paths(monkeypatch: pytest.MonkeyPatch, sheet: Path, tmp_path: Path) -> None:
     monkeypatch.setattr(sweep_file, "packaged_folder", lambda name: sheet.parent)
     assert sweeps() == {"small": sheet}
     assert file_of("small") == file_of(str(sheet)) == sheet
@@ -64,6 +64,12 @@ def test_names_and_paths(monkeypatch: pytest.MonkeyPatch, sheet: Path) -> None:
         file_of("./smal.yaml")
     with pytest.raises(PlanError, match="no file"):
         file_of("n" * 300 + ".yaml")
+    monkeypatch.setattr(sweep_file, "sweeps", dict)
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text(sheet.read_text())
+    with pytest.raises(PlanError, match="a file is named with its ending") as raised:
+        file_of("mine")
+    assert raised.value.problems[0].fix == "rlfactory sweep mine.yaml"
 
 
 CLAIMS = """

@@ -76,6 +76,12 @@ def file_of(name: str) -> Path:
     known = sweeps()
     if name in known:
         return known[name]
+    if os.path.isfile(f"{name}.yaml"):
+        message, fix = (
+            f"is {name}, and a file is named with its ending",
+            f"rlfactory sweep {name}.yaml",
+        )
+        raise PlanError([Problem("sweep", message, fix)])
     raise PlanError([unknown_name("sweep", "sweep", name, known, "rlfactory sweep ")])
 
 

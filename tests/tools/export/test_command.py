@@ -58,8 +58,8 @@ def test_the_folder_has_weights_a_card_and_pictures(
         "| score | before | after | change | 95 % interval | n |",
         "| shapes\\_strict |",
         "rlfactory 'run_dir=",
-        "the `ema` weights after 1 iterations",
-        "![Held-out prompts after 1 iterations](pictures/",
+        "the `ema` weights after 1 iteration",
+        "![Held-out prompts after 1 iteration](pictures/",
         "schedule:\n",
         "sigmas",
     ):

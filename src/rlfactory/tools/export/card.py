@@ -63,6 +63,7 @@ def write_card(folder: Path, info: ExportInfo, snippet: Snippet, notes: Sequence
         _card_data(info),
         template_path=str(TEMPLATE),
         info=info,
+        done=plural(info.step, "iteration"),
         choices=info.config["choices"],
         base=f"[{hub_id}]({ENDPOINT}/{hub_id})" if hub_id else f"`{info.base.name}`",
         code=snippet.code,
