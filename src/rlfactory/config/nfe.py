@@ -145,9 +145,9 @@ def weight_sets(config: Config, traits: Traits) -> set[str]:
     """
     names = {*of_algo(config, traits, "compared_weight_sets", ()), config["algo"].get("behaviour")}
     names |= references(config, traits)
-    if config["evaluation"].get("weights", "ema") == "ema":
+    if config["evaluation"]["weights"] == "ema":
         names.add("ema")
-    if config["evaluation"].get("policy_fraction", 1.0) < 1:
+    if config["evaluation"]["policy_fraction"] < 1:
         names.add("reference")  # for the last steps of evaluations
     without_copy = {None, "policy"}
     starts = config.get("begin_from") and config.get("reference_from") == "start"
