@@ -27,7 +27,7 @@ COMBINED = {"reward": "combine", "logger": "several"}
 """Groups of which several options can be used at once, and the option that combines them."""
 
 
-def expand_parts(composed: ComposedConfig, places: Sequence[str] = ()) -> ComposedConfig:
+def expand_parts(composed: ComposedConfig, places: Sequence[str]) -> ComposedConfig:
     """Add a part for each name in `of`: the values of that option, overridden by those given.
 
     A part with its own `_target_` stays as given. `places` are searched for options too.
