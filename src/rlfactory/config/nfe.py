@@ -8,6 +8,7 @@ from rlfactory.config.checks.base import (
     penalties,
     stochastic_steps,
 )
+from rlfactory.config.memory.devices import processes_of
 from rlfactory.config.schema.targets import class_function, trusted_by
 from rlfactory.utils.sizes import learning_passes, nodes_after, sampling_passes
 
@@ -187,9 +188,7 @@ def recomputes_old_log_probs(config: Config, traits: Traits) -> bool:
         return False
     if config["branch_at"] == "tree":
         return True
-    samples = config["prompts_per_iteration"] * config["group_size"]
-    processes = config["hardware"].get("processes")
-    samples //= processes if isinstance(processes, int) else 1
+    samples = config["prompts_per_iteration"] * config["group_size"] // processes_of(config)
     passes = learning_passes(
         int(samples * items_per_sample(config, traits)),
         config["updates_per_iteration"],

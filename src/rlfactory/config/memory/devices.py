@@ -162,9 +162,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def processes_of(config: Config) -> int:
-    """The number of processes; `auto` counts the GPUs that this machine shows, at least one."""
-    given = config["hardware"].get("processes", 1)
-    return given if isinstance(given, int) else max(len(visible_gpus()), 1)
+    """The number of processes."""
+    return int(config["hardware"].get("processes", 1))
 
 
 def with_process_count(values: dict[str, Any]) -> dict[str, Any]:
