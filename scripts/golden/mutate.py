@@ -110,7 +110,7 @@ def killer(path: Path, copy: Path) -> str:
             )
         except subprocess.TimeoutExpired:
             return "out of time"
-        if done.returncode:
+        if done.returncode not in (0, 5):  # 5: all tests of these files are slow, and left out
             failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "E"))]
             return (failed or [f"exit {done.returncode}"])[-1][:160]
     return ""

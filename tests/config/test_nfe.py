@@ -15,6 +15,7 @@ from rlfactory.rollout import Condition
 from rlfactory.train.components import Metrics
 from rlfactory.train.trainer import Trainer
 
+FULL = "model.finetune=full"
 BRANCHED = ["algo=grpo", "branches=4", "window.steps=[2,3]"]
 EACH = ["algo=grpo", "branches=2", "branch_at=step", "window.steps=[1,3]"]
 # one tree of four leaves for each prompt
@@ -125,6 +126,27 @@ def test_the_plan_says_it_in_words(costed: Costed) -> None:
     )
     assert "compare" not in nfe.describe_nfe(*costed("algo=grpo"))
     assert nfe.describe_nfe(*costed(*BRANCHED)).startswith("4.5 forward passes to sample")
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        (["algo=grpo"], {"ema"}),
+        (["algo=grpo", "evaluation.weights=policy"], set()),
+        (["algo=nft"], {"ema", "old"}),
+        # the reference is the network without adapters
+        (["algo=grpo", "regularizer=kl_v"], {"ema"}),
+        (["algo=grpo", "regularizer=kl_v", FULL], {"ema", "reference"}),
+        (["algo=grpo", FULL, "evaluation.policy_fraction=0.6"], {"ema", "reference"}),
+        (["algo=awm", "regularizer=none"], {"ema"}),
+        (["algo=awm", "regularizer=none", "algo.behaviour=old"], {"ema", "old"}),
+    ],
+    ids=str,
+)
+def test_weight_sets_are_those_that_a_run_keeps(
+    words: list[str], kept: set[str], costed: Costed
+) -> None:
+    assert nfe.weight_sets(*costed("model.finetune=lora", *words)) == kept
 
 
 def test_guidance_doubles_each(costed: Costed) -> None:

@@ -114,3 +114,6 @@ def test_an_option_in_the_place_of_a_component_is_told_where_files_choose() -> N
     composed = compose([])
     with pytest.raises(PlanError, match="algo: has no _target_.* override /algo: grpo"):
         make_plan({**composed.values, "algo": "grpo"}, composed.choices)
+    with pytest.raises(PlanError, match="algo: has no _target_") as caught:
+        make_plan({**composed.values, "algo": None}, composed.choices)
+    assert "override" not in str(caught.value)

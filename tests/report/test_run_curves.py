@@ -48,7 +48,8 @@ def titles(curves: list[Curve]) -> list[str]:
 
 
 def drawn(records: list[Record], main: str = "", **more: object) -> list[Curve]:
-    return run_curves(series_of(records), main, **more)  # type: ignore[arg-type]
+    given = {"evaluations": {}, "sets": {}, **more}
+    return run_curves(series_of(records), main, **given)  # type: ignore[arg-type]
 
 
 def test_only_what_was_measured_gets_a_panel() -> None:
@@ -143,7 +144,7 @@ def test_the_style_and_pyplot_are_left_alone(tmp_path: Path) -> None:
         "from rlfactory.report.draw import draw_figure;"
         "from rlfactory.report.read import series_of;"
         "heavy = [m for m in ('torch', 'matplotlib') if m in sys.modules];"
-        f"curves = run_curves(series_of({run(2)!r}));"
+        f"curves = run_curves(series_of({run(2)!r}), '', {{}}, {{}});"
         f"draw_figure(curves, pathlib.Path({str(tmp_path / 'b.png')!r}));"
         "sys.exit(str(heavy) if heavy or 'matplotlib.pyplot' in sys.modules else 0)"
     )

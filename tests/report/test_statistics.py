@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 
 from rlfactory.report.statistics import (
+    CONFIDENCE,
     bootstrap_interval,
     improvement_interval,
     interquartile_interval,
@@ -30,9 +31,8 @@ GOLDEN: dict[str, Any] = json.loads(
 SEEDS = range(20)
 
 
-@pytest.mark.parametrize("confidence", [0.8, 0.95])
 @pytest.mark.parametrize("kind", ["normal", "coin", "skewed"])
-def test_it_covers_the_true_mean_as_often_as_it_says(kind: str, confidence: float) -> None:
+def test_it_covers_the_true_mean_as_often_as_it_says(kind: str) -> None:
     rng = np.random.default_rng(0)
     draw = {
         "normal": lambda: rng.normal(0.5, 2.0, 128),
@@ -41,12 +41,12 @@ def test_it_covers_the_true_mean_as_often_as_it_says(kind: str, confidence: floa
     }[kind]
     trials = 400
     hits = 0
-    for i in range(trials):
-        low, high = bootstrap_interval(draw(), confidence=confidence, resamples=500, seed=i)
+    for _ in range(trials):
+        low, high = bootstrap_interval(draw(), resamples=500)
         hits += low <= 0.5 <= high
     # three standard errors of the count, and one point for the bootstrap's own error at N = 128
-    slack = 3 * math.sqrt(confidence * (1 - confidence) / trials) + 0.01
-    assert abs(hits / trials - confidence) < slack
+    slack = 3 * math.sqrt(CONFIDENCE * (1 - CONFIDENCE) / trials) + 0.01
+    assert abs(hits / trials - CONFIDENCE) < slack
 
 
 def test_it_agrees_with_scipy() -> None:
@@ -93,15 +93,10 @@ def test_a_constant_is_certain() -> None:
     assert low == high == pytest.approx(0.3)
 
 
-def test_more_confidence_and_fewer_values_are_wider() -> None:
+def test_fewer_values_are_wider() -> None:
     data = np.random.default_rng(5).random(400)
-
-    def width(values: np.ndarray, confidence: float) -> float:
-        low, high = bootstrap_interval(values, confidence=confidence)
-        return high - low
-
-    assert width(data, 0.99) > width(data, 0.95) > width(data, 0.5) > 0
-    assert width(data[:50], 0.95) > 2 * width(data, 0.95)
+    few, many = (np.ptp(bootstrap_interval(values)) for values in (data[:50], data))
+    assert few > 2 * many > 0
 
 
 def test_shift_and_scale_carry_over() -> None:
@@ -109,7 +104,6 @@ def test_shift_and_scale_carry_over() -> None:
     low, high = bootstrap_interval(data)
     assert bootstrap_interval(5 + 2 * data) == pytest.approx((5 + 2 * low, 5 + 2 * high))
     assert bootstrap_interval(data) == (low, high)
-    assert bootstrap_interval(data, seed=1) != (low, high)
 
 
 def test_chunks_do_not_change_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,12 @@
 """Files that are whole, or not there."""
 
+import math
 import os
 from pathlib import Path
 
 import pytest
 
-from rlfactory.run.atomic_write import flush, is_unfinished, new_file, write_text
+from rlfactory.run.atomic_write import flush, is_unfinished, new_file, write_json, write_text
 
 
 def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -13,6 +14,15 @@ def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path: Path) -> None:
     write_text(tmp_path / "STATUS", "done")
     assert [p.name for p in tmp_path.iterdir()] == ["STATUS"]
     assert (tmp_path / "STATUS").read_text() == "done"
+
+
+def test_a_number_that_json_lacks_is_written_or_refused_with_nothing_changed(
+    tmp_path: Path,
+) -> None:
+    write_json(tmp_path / "found.json", [math.nan])
+    with pytest.raises(ValueError, match="JSON compliant"):
+        write_json(tmp_path / "found.json", [math.inf], allow_nan=False)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["[\n NaN\n]\n"]
 
 
 def test_what_a_killed_writer_leaves_is_known(

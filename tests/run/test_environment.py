@@ -6,6 +6,7 @@ import pytest
 from rlfactory.run.environment import (
     Environment,
     current_environment,
+    differing,
     git_commit,
     read_environments,
     record_environment,
@@ -57,3 +58,9 @@ def test_a_damaged_file_is_begun_anew(tmp_path: Path) -> None:
     assert read_environments(path) == []
     record_environment(path, Environment("cpu", 1, {}, None))
     assert len(read_environments(path)) == 1
+
+
+def test_what_differs_is_told_in_words_and_what_was_not_recorded_is_left_out() -> None:
+    then = {"threads": 1, "world_size": 2, "torch": "2.1", "gone": 0}
+    now = {"threads": 1, "world_size": 4, "torch": "2.2", "new": 0}
+    assert [*differing(then, now)] == ["processes: 2 then, 4 now", "torch: 2.1 then, 2.2 now"]

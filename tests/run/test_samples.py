@@ -4,7 +4,10 @@ import json
 import math
 from pathlib import Path
 
+import pytest
+
 from rlfactory.run.samples import SampleTable, sample_table
+from rlfactory.utils.data_files import FileError
 
 
 def test_a_row_has_prompt_text_and_scores() -> None:
@@ -38,6 +41,25 @@ def test_it_is_read_as_it_was_written_and_may_be_moved(tmp_path: Path) -> None:
     assert moved.pictures == [tmp_path / "b" / "strip" / "0.png"]
     moved.pictures[0].unlink()
     assert SampleTable.load(tmp_path / "b" / "eval_000001.json").pictures == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"rows": [["a", 1.0], ["b"]]}, "other columns than it names"),
+        ({"columns": ["text", "main"]}, "other columns than it names"),
+        ({"pictures": ["../0.png"]}, "images that are not its own"),
+        ({"pictures": ["/0.png"]}, "images that are not its own"),
+        ({"pictures": ["0.png", "1.png"]}, "images that are not its own"),
+    ],
+    ids=str,
+)
+def test_what_is_no_table_is_told(tmp_path: Path, changed: dict[str, object], said: str) -> None:
+    path = tmp_path / "eval_000001.json"
+    sample_table("t", ["a"], None, {"main": [1.0]}).save(path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+    with pytest.raises(FileError, match=said):
+        SampleTable.load(path)
 
 
 def test_markdown_is_not_broken_by_texts() -> None:

@@ -20,14 +20,11 @@ COMPOSITE_KEYS = {
 """Keys that may have `of` (names) and `parts` (options for each name),
 with the group that the names are options of."""
 
-JUDGES = "eval_rewards"
-"""The key whose parts prompt sets name too."""
-
 COMBINED = {"reward": "combine", "logger": "several"}
 """Groups of which several options can be used at once, and the option that combines them."""
 
 
-def expand_parts(composed: ComposedConfig, places: Sequence[str] = ()) -> ComposedConfig:
+def expand_parts(composed: ComposedConfig, places: Sequence[str]) -> ComposedConfig:
     """Add a part for each name in `of`: the values of that option, overridden by those given.
 
     A part with its own `_target_` stays as given. `places` are searched for options too.
@@ -40,7 +37,8 @@ def expand_parts(composed: ComposedConfig, places: Sequence[str] = ()) -> Compos
             continue
         known = options(group, places)
         parts: dict[str, Any] = {}
-        wanted = [*dict.fromkeys([*node["of"], *(named_by_sets(values) if key == JUDGES else ())])]
+        of_sets = named_by_sets(values) if key == "eval_rewards" else ()
+        wanted = [*dict.fromkeys([*node["of"], *of_sets])]
         functions = {part_name(n): n for n in wanted if group == "reward" and is_function(n)}
         if functions:
             wanted = [part_name(name) for name in wanted]

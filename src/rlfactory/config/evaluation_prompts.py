@@ -109,14 +109,14 @@ def takes_all(typed: Sequence[str], frozen: Config, config: Config) -> list[str]
 
 def evaluation_samples(config: Config) -> int:
     """How many samples an evaluation scores, those of further prompt sets among them."""
-    own = config["evaluation"]["prompts"]
-    noises = config["evaluation"].get("noises", 1)  # older runs have one
-    return int(noises * (own + sum(set_counts(config).values())))
+    evaluation = config["evaluation"]
+    prompts = evaluation["prompts"] + sum(set_counts(config).values())
+    return int(evaluation["noises"] * prompts)
 
 
 def evaluation_draws(config: Config) -> int:
     """How many samples an evaluation draws: those that are scored, and those for the diversity."""
-    own, noises = _available(config), config["evaluation"].get("noises", 1)
+    own, noises = _available(config), config["evaluation"]["noises"]
     wanted = config["evaluation"]["prompts"]
     counts = [wanted if own is None else min(wanted, own), *set_counts(config).values()]
     scored = [int(noises * count) for count in counts]
@@ -125,10 +125,9 @@ def evaluation_draws(config: Config) -> int:
 
 def set_counts(config: Config) -> dict[str, int]:
     """How many prompts of each further prompt set an evaluation takes, at most."""
-    sets = config.get("eval_sets") or {}  # older runs have none
-    default = config["evaluation"]["prompts"]
+    sets, default = config["eval_sets"], config["evaluation"]["prompts"]
     counts = {}
-    for name in sets.get("of", ()):
+    for name in sets["of"]:
         wanted = sets["counts"].get(name, default)
         available = _available({"prompts": sets["parts"][name]})
         counts[name] = wanted if available is None else min(wanted, available)
@@ -137,7 +136,7 @@ def set_counts(config: Config) -> dict[str, int]:
 
 def describe_sets(config: Config) -> str:
     """The further prompt sets of an evaluation, in words; empty without any."""
-    counts, rewards = set_counts(config), (config.get("eval_sets") or {}).get("rewards", {})
+    counts, rewards = set_counts(config), config["eval_sets"]["rewards"]
     parts = [
         f"{count} of {name}" + (f" by {', '.join(named)}" if (named := rewards.get(name)) else "")
         for name, count in counts.items()

@@ -20,7 +20,7 @@ from rlfactory.config.problems import Problem
 from rlfactory.config.schema.root import COMPONENTS
 from rlfactory.config.schema.signature import parameters_of
 from rlfactory.config.schema.targets import is_allowed, is_installed, trusted_by, with_defaults
-from rlfactory.config.schema_problems import all_node_problems, missing_root_keys, root_problems
+from rlfactory.config.schema_problems import LACKING, all_node_problems, root_problems
 from rlfactory.utils.data_files import FileError, mismatch, read_yaml
 from rlfactory.utils.dotted_keys import last_part, merged, texts
 from rlfactory.utils.live_objects import is_reference
@@ -28,7 +28,6 @@ from rlfactory.utils.live_objects import is_reference
 Config = Mapping[str, Any]
 REMEDY = "restore it from a copy, or begin the run anew"
 CHOICES = "choices"
-LARGEST_SEED = 2**63 - 1
 LATER_KEYS: Config = {
     "begin_as": "continued",
     "engine": {"_target_": "rlfactory.engine.own.Own"},
@@ -95,7 +94,8 @@ def frozen_file_problems(frozen: Config) -> list[Problem]:
         for key, target in texts(frozen)
         if last_part(key) == "_target_" and not is_allowed(target, trusted)
     ]
-    if missing := [*missing_root_keys(frozen), *_missing_component_keys(frozen)]:
+    of_root = [problem.key for problem in root_problems(frozen) if problem.message == LACKING]
+    if missing := [*of_root, *_missing_component_keys(frozen)]:
         message = (
             f"config.yaml lacks {', '.join(missing)}: the run was started by another version of"
             " rlfactory; resume it with that version, or start a new run"
@@ -103,10 +103,7 @@ def frozen_file_problems(frozen: Config) -> list[Problem]:
         problems.append(Problem(missing[0], message))
     if problems:
         return problems
-    problems = [*root_problems(frozen, may_have_others=True), *all_node_problems(frozen, {})]
-    if not problems and abs(frozen["seed"]) > LARGEST_SEED:
-        problems.append(Problem("seed", f"is {frozen['seed']}; allowed is at most {LARGEST_SEED}"))
-    return problems
+    return [*root_problems(frozen, may_have_others=True), *all_node_problems(frozen, {})]
 
 
 def _missing_component_keys(frozen: Config) -> Iterator[str]:

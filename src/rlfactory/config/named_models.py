@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory.config._hydra import CompositionError, parse
-from rlfactory.config.frozen import upgrade
+from rlfactory.config.frozen import try_frozen
 from rlfactory.config.live import SMALL
 from rlfactory.config.memory.model_parts import (
     LLAMA_LIKE,
@@ -50,7 +50,6 @@ from rlfactory.model.pipelines.local_models import (
     read_json,
     snapshot,
 )
-from rlfactory.utils.data_files import FileError, read_yaml
 from rlfactory.utils.live_objects import is_reference
 
 KINDS: Mapping[str, str | None] = {
@@ -217,21 +216,13 @@ def begun_keys(given: str, path: object) -> dict[str, Any]:
 
 def model_of(run: Path) -> Mapping[str, Any] | None:
     """The `model` node of a run's configuration; None if it is no run folder."""
-    model = _config_of(run).get("model")
+    model = (try_frozen(run / "config.yaml") or {}).get("model")
     return model if isinstance(model, Mapping) else None
 
 
 def begun_as(run: Path) -> object:
     """What a run did with the weights that it began from, as its `begin_as` says."""
-    return _config_of(run).get("begin_as")
-
-
-def _config_of(run: Path) -> Mapping[str, Any]:
-    try:
-        content = read_yaml(run / "config.yaml")
-    except (FileError, FileNotFoundError):
-        return {}
-    return upgrade(content) if isinstance(content, dict) else {}
+    return (try_frozen(run / "config.yaml") or {}).get("begin_as")
 
 
 def matrices(path: object) -> dict[str, list[int]]:

@@ -8,6 +8,7 @@ from rlfactory.config.checks.base import (
     penalties,
     stochastic_steps,
 )
+from rlfactory.config.memory.devices import processes_of
 from rlfactory.config.schema.targets import class_function, trusted_by
 from rlfactory.utils.sizes import learning_passes, nodes_after, sampling_passes
 
@@ -145,9 +146,9 @@ def weight_sets(config: Config, traits: Traits) -> set[str]:
     """
     names = {*of_algo(config, traits, "compared_weight_sets", ()), config["algo"].get("behaviour")}
     names |= references(config, traits)
-    if config["evaluation"].get("weights", "ema") == "ema":
+    if config["evaluation"]["weights"] == "ema":
         names.add("ema")
-    if config["evaluation"].get("policy_fraction", 1.0) < 1:
+    if config["evaluation"]["policy_fraction"] < 1:
         names.add("reference")  # for the last steps of evaluations
     without_copy = {None, "policy"}
     starts = config.get("begin_from") and config.get("reference_from") == "start"
@@ -187,9 +188,7 @@ def recomputes_old_log_probs(config: Config, traits: Traits) -> bool:
         return False
     if config["branch_at"] == "tree":
         return True
-    samples = config["prompts_per_iteration"] * config["group_size"]
-    processes = config["hardware"].get("processes")
-    samples //= processes if isinstance(processes, int) else 1
+    samples = config["prompts_per_iteration"] * config["group_size"] // processes_of(config)
     passes = learning_passes(
         int(samples * items_per_sample(config, traits)),
         config["updates_per_iteration"],

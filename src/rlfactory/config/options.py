@@ -10,7 +10,7 @@ from rlfactory.config.schema.root import GROUPS
 from rlfactory.config.schema.targets import plugins
 
 
-def describe_options(group: str, places: Sequence[str] = ()) -> dict[str, str]:
+def describe_options(group: str, places: Sequence[str]) -> dict[str, str]:
     """A group's options and the first comment of each one's file; `places` are searched too."""
     if group not in GROUPS:
         guess = closest(group, GROUPS)

@@ -158,8 +158,7 @@ def _with_companions(
 
 def plan_from_words(*words: str) -> Plan:
     """The plan of the words typed after `rlfactory`, for scripts and notebooks."""
-    composed = compose(words)
-    return plan_composed(composed)
+    return plan_composed(compose(words))
 
 
 def plan_composed(composed: ComposedConfig) -> Plan:

@@ -28,6 +28,7 @@ from rlfactory.config.nfe import (
     describe_nfe,
     draws_nothing,
     nfe_per_iteration,
+    passes_per_prediction,
 )
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.config.schema.root import COMPONENTS, GROUPS
@@ -135,7 +136,7 @@ def make_plan(
     )
 
 
-def checked_traits(config: Config, found: Sequence[Problem] = ()) -> Traits:
+def checked_traits(config: Config, found: Sequence[Problem]) -> Traits:
     """The constants of the components' classes in a configuration that has no problem.
 
     Arguments and errors are those of `make_plan`.
@@ -275,7 +276,7 @@ def describe_draws(config: Config, traits: Traits) -> str:
     text = f"{draws:,} samples an evaluation, with those for the diversity"
     if traits["model"].get("media") == "texts":
         return text
-    guided = 2 if config["model"].get("guidance", 1) > 1 else 1
-    passes = draws * guided * int(evaluation["steps"] or config["schedule"]["steps"])
+    steps = int(evaluation["steps"] or config["schedule"]["steps"])
+    passes = draws * passes_per_prediction(config) * steps
     at = f" at {evaluation['size']} pixels" if evaluation["size"] else ""
     return f"{text}{at}: {passes:,} passes"

@@ -33,11 +33,6 @@ def root_problems(config: Config, *, may_have_others: bool = False) -> Iterator[
     return typed_problems(config, RootConfig, "", may_have_others)
 
 
-def missing_root_keys(config: Config) -> list[str]:
-    """The keys of the root that a configuration lacks."""
-    return [problem.key for problem in root_problems(config) if problem.message == LACKING]
-
-
 def typed_problems(
     values: Config, schema: Any, prefix: str = "", may_have_others: bool = False
 ) -> Iterator[Problem]:

@@ -67,16 +67,12 @@ def searched(overrides: Sequence[str]) -> list[str]:
     return [str(v) for v in value] if isinstance(value, list) else [str(value)]
 
 
-# below these keys any part's name is a key, and parts are known only once `of` is read
+# below these keys any part's name is a key, and parts are known only once `of` is read: Hydra
+# accepts one that does not exist yet with `++`
 _PART_KEYS = re.compile(
     r"(reward\.(parts|weights|normalise|gates|clips)|(eval_rewards|logger)\.parts"
     r"|eval_sets\.(parts|rewards|counts))[.=]"
 )
-
-
-def force_add(word: str) -> str:
-    """An override of a part's option with `++`, which Hydra accepts before the part exists."""
-    return f"++{word.lstrip('+')}" if _PART_KEYS.match(word.lstrip("+")) else word
 
 
 def read(word: str, problems: list[Problem]) -> Override | None:
@@ -94,8 +90,9 @@ def read(word: str, problems: list[Problem]) -> Override | None:
         own = (f"run_dir={word.partition('=')[2]}",) if key.endswith(".dir") else ()
         problems.append(Problem(key, message, instead=own))
         return None
+    plain = word.lstrip("+")
     try:
-        return parse([force_add(word)])[0]
+        return parse([f"++{plain}" if _PART_KEYS.match(plain) else word])[0]
     except CompositionError:
         problems.append(_unreadable(word))
         return None

@@ -127,7 +127,7 @@ class Gardo(KLVelocity):
         """There are scores to compare with, and evaluations do not end with the first model."""
         if not options["others"]:
             yield "others", "is empty; allowed are names of further scores of the reward", ""
-        if run["evaluation"].get("policy_fraction", 1) < 1:
+        if run["evaluation"]["policy_fraction"] < 1:
             message = "ends evaluations with the reference, which follows the policy here"
             yield "evaluation.policy_fraction", message, "evaluation.policy_fraction=1"
 

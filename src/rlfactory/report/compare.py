@@ -69,17 +69,12 @@ class Side:
 Pair = tuple[Side, Side]
 
 
-def _report_of(path: Path) -> str:
-    return f"rlfactory report {shlex.quote(str(path))}"
-
-
 def read_pair(first: Path, second: Path) -> Pair:
     """Read both runs; PlanError where one is not a run or they make different kinds of samples."""
-    problems = [
-        Problem(str(path), "is not a run folder", _report_of(path) if path.is_dir() else "")
-        for path in (first, second)
-        if not is_run(path)
-    ]
+    problems = []
+    for path in (path for path in (first, second) if not is_run(path)):
+        fix = f"rlfactory report {shlex.quote(str(path))}" if path.is_dir() else ""
+        problems.append(Problem(str(path), "is not a run folder", fix))
     if problems:
         raise PlanError(problems)
     # with as many parent folders as it takes to distinguish them

@@ -35,7 +35,7 @@ NAMES_AND_UNITS = {
 """The title and the unit of a metric."""
 
 
-def evaluation_label(evaluations: Collection[Scores] = ()) -> str:
+def evaluation_label(evaluations: Collection[Scores]) -> str:
     """What the prompts of evaluations are called: held-out only if none of them is trained on."""
     is_separate = bool(evaluations) and all(scores.separate for scores in evaluations)
     return "held-out prompts" if is_separate else EVALUATION
@@ -63,9 +63,8 @@ def metric_unit(metric: str) -> str:
 
 def run_choices(config: Mapping[str, Any]) -> str:
     """What a run trains, in a few words: `tiny_sd3, nft, shapes`; empty where nothing says so."""
-    chosen = config.get("choices")
-    chosen = chosen if isinstance(chosen, Mapping) else {}
-    words = [str(chosen[key]) for key in ("model", "algo", "reward") if key in chosen]
+    chosen = config.get("choices") or {}
+    words = (chosen.get(key, "none") for key in ("model", "algo", "reward"))
     return ", ".join(word for word in words if word != "none")
 
 

@@ -113,10 +113,9 @@ def prompt_scores(run: RunRecord, score: str, iteration: int) -> tuple[list[str]
         score: its name; of a further prompt set `SET/SCORE`.
     """
     prompt_set, _, name = score.rpartition("/")
-    folder = RunFolder(run.path)
-    path = folder.prompt_set(prompt_set).evaluation(iteration)
+    folder = RunFolder(run.path).prompt_set(prompt_set)
     try:
-        scores = Scores.load(path)
+        scores = Scores.load(folder.evaluation(iteration))
     except (OSError, ValueError, LookupError, TypeError):
         return None
     if name not in scores.values:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlfactory.config.frozen import try_frozen
 from rlfactory.report.draw import Plot, plots
 from rlfactory.report.labels import run_choices
 from rlfactory.report.read import series_of
@@ -17,8 +18,7 @@ from rlfactory.report.text_table import Section
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.metrics import Record, read
 from rlfactory.run.scores import SetPairs, read_sets, set_pairs
-from rlfactory.utils.data_files import FileError, read_shown
-from rlfactory.utils.data_files import read_yaml as read_yaml_file
+from rlfactory.utils.data_files import read_shown
 from rlfactory.utils.text import plural
 
 
@@ -91,7 +91,7 @@ def run_content(
 
     `status` and `advice` are those in STATUS and in summary.md where they are not given.
     """
-    config = read_yaml(folder.config)
+    config = try_frozen(folder.config) or {}
     metrics = read(folder.metrics) if folder.metrics.exists() else []
     main, sets = main_score(folder), read_sets(folder)
     own = sets.get("", {})
@@ -110,15 +110,6 @@ def run_content(
         advice=_advice(folder) if advice is None else [*advice],
         texts=_texts(folder),
     )
-
-
-def read_yaml(path: Path) -> Mapping[str, Any]:
-    """A configuration; empty where it can't be read."""
-    try:
-        content = read_yaml_file(path)
-    except (FileError, FileNotFoundError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 def _status(folder: RunFolder) -> str:

@@ -52,10 +52,7 @@ Evaluations = Mapping[int, Scores]
 
 
 def run_curves(
-    metrics: Metrics,
-    main: str = "",
-    evaluations: Evaluations | None = None,
-    sets: Mapping[str, Evaluations] | None = None,
+    metrics: Metrics, main: str, evaluations: Evaluations, sets: Mapping[str, Evaluations]
 ) -> list[Curve]:
     """The curves of all panels; none where nothing was measured.
 
@@ -65,7 +62,6 @@ def run_curves(
         evaluations: the scores of evaluations by iteration, for their 95 % intervals.
         sets: the same on further prompt sets, by name.
     """
-    evaluations, sets = evaluations or {}, sets or {}
     curves: list[Curve] = []
     for name in _scores(metrics, main, sets):
         given = name in OF_DATA and f"reward/{name}/mean" not in metrics

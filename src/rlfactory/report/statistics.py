@@ -18,6 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 Array = NDArray[np.float64]
 Interval = tuple[float, float] | None
 """Lower and upper bound; None where there are too few values for one."""
+CONFIDENCE = 0.95
+"""Of every interval."""
 RESAMPLES = 2000
 MIN_RUNS = 3
 """Runs below which a bootstrap over seeds only repeats the values, so that none is shown."""
@@ -41,18 +43,11 @@ class Change:
         return self.low > 0 or self.high < 0
 
 
-def bootstrap_interval(
-    values: ArrayLike, *, confidence: float = 0.95, resamples: int = 4000, seed: int = 0
-) -> tuple[float, float]:
+def bootstrap_interval(values: ArrayLike, *, resamples: int = 4000) -> tuple[float, float]:
     """Percentile interval of the mean of `[N]` values, NaN dropped; (NaN, NaN) below two values."""
     data = np.asarray(values, dtype=np.float64)
-    interval = stratified_bootstrap(
-        [data[~np.isnan(data)]],
-        lambda samples: samples[0].mean(-1),
-        confidence=confidence,
-        resamples=resamples,
-        seed=seed,
-    )
+    scored = data[~np.isnan(data)]
+    interval = stratified_bootstrap([scored], lambda s: s[0].mean(-1), resamples=resamples)
     return interval or (math.nan, math.nan)
 
 
@@ -73,22 +68,22 @@ def paired_change(before: ArrayLike, after: ArrayLike, *, resamples: int = 4000)
     )
 
 
-def mean_interval(values: ArrayLike, *, confidence: float = 0.95) -> Interval:
+def mean_interval(values: ArrayLike) -> Interval:
     """The interval of the mean of `[N]` values by Student's t; None below two."""
     data = np.asarray(values, dtype=np.float64)
     if len(data) < 2:
         return None
     mean = float(data.mean())
-    reach = t_quantile(len(data) - 1, confidence) * float(data.std(ddof=1)) / math.sqrt(len(data))
+    reach = t_quantile(len(data) - 1) * float(data.std(ddof=1)) / math.sqrt(len(data))
     return mean - reach, mean + reach
 
 
-def t_quantile(freedom: int, confidence: float = 0.95) -> float:
+def t_quantile(freedom: int) -> float:
     """Standard errors from the mean to either end of a two-sided t interval."""
     # scipy.stats takes seconds to import, and this is all that is needed of it
     from scipy.special import stdtrit
 
-    return float(stdtrit(freedom, (1 + confidence) / 2))
+    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
 
 
 def interquartile_mean(values: ArrayLike) -> Array:
@@ -103,9 +98,7 @@ def stratified_bootstrap(
     strata: Sequence[ArrayLike],
     statistic: Callable[[list[Array]], Array],
     *,
-    confidence: float = 0.95,
     resamples: int = RESAMPLES,
-    seed: int = 0,
 ) -> Interval:
     """Percentile interval of a statistic of several samples, each resampled by itself.
 
@@ -116,11 +109,11 @@ def stratified_bootstrap(
     longest = max(map(len, data), default=0)
     if longest < 2:
         return None
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     rows = max(1, _MAX_DIFFERENCES // longest**2)
     counts = [min(rows, resamples - done) for done in range(0, resamples, rows)]
     drawn = np.concatenate([statistic(_resampled(data, count, rng)) for count in counts])
-    tail = (1 - confidence) / 2
+    tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(drawn, [tail, 1 - tail])
     return float(low), float(high)
 

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfactory.report.statistics import RESAMPLES, Array, Interval, t_quantile
+from rlfactory.report.statistics import CONFIDENCE, RESAMPLES, Array, Interval, t_quantile
 
 _ROUNDING = 1e-12  # an error this much smaller than the numbers is none
 
@@ -58,15 +58,10 @@ def difference(
     second: Mapping[int, SeedScores],
     *,
     resamples: int = RESAMPLES,
-    seed: int = 0,
 ) -> MeanDifference:
     """Estimate the mean of `first - second` over the seeds that both have.
 
     Seeds are paired, and so are prompts where both were evaluated on the same ones in every seed.
-
-    Args:
-        resamples: of the bootstrap.
-        seed: of the bootstrap's random numbers.
     """
     shared = [s for s in first if s in second]
     sides = [[first[s] for s in shared], [second[s] for s in shared]]
@@ -86,7 +81,7 @@ def difference(
     fewest = min(len(v) for side in of_prompts or scored for v in side)
     if len(kept) < 2:
         return MeanDifference(value, float("nan"), len(kept), fewest)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     slots = rng.integers(len(kept), size=(resamples, len(kept)))
     drawn = np.zeros(resamples)
     for sign, values, side in zip(signs, scored, sides, strict=False):
@@ -131,7 +126,6 @@ def _resampled(
 Verdict = Literal["agree", "disagree", "undecided"]
 MIN_SEEDS = 5
 """Seeds below which a claim is undecided, whatever its numbers are."""
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -147,11 +141,11 @@ class Evidence:
         return min(1.0, 2 * min(self.claim, self.contrary))
 
 
-def interval(estimate: MeanDifference, confidence: float = CONFIDENCE) -> Interval:
+def interval(estimate: MeanDifference) -> Interval:
     """The interval of a difference; None below two seeds."""
     if estimate.seeds < 2:
         return None
-    reach = t_quantile(estimate.seeds - 1, confidence) * estimate.error
+    reach = t_quantile(estimate.seeds - 1) * estimate.error
     return estimate.value - reach, estimate.value + reach
 
 

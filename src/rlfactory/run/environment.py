@@ -130,14 +130,12 @@ def changes(checkpoint: Path, now: Mapping[str, Any]) -> Iterator[str]:
         now: the `numerics` of this process.
     """
     manifest = read_manifest(checkpoint)
-    yield from differing(manifest.get(NUMERICS) or {}, now, WORDS)
-    yield from differing(manifest.get("versions") or {}, versions(), {})
+    yield from differing(manifest.get(NUMERICS) or {}, now)
+    yield from differing(manifest.get("versions") or {}, versions())
 
 
-def differing(
-    then: Mapping[str, Any], now: Mapping[str, Any], words: Mapping[str, str]
-) -> Iterator[str]:
+def differing(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """A phrase for each value of `then` that is another one now."""
     for name, value in then.items():
         if name in now and now[name] != value:
-            yield f"{words.get(name, name)}: {value} then, {now[name]} now"
+            yield f"{WORDS.get(name, name)}: {value} then, {now[name]} now"

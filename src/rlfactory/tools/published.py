@@ -95,7 +95,7 @@ def compare_published(path: Path, config: Config) -> int:
         return 0
     at = f"line {found[0] + 1} of {folder.metrics.name}" if found else WEIGHTS_FILE
     print(f"{path} differs from the published run, first in {at}")
-    for change in differing(run.versions, versions(), {}):
+    for change in differing(run.versions, versions()):
         print(f"  other than then: {change}")
     return 1
 

@@ -26,7 +26,7 @@ from rlfactory.prompts.ops.prompt_list import GivenPrompts
 from rlfactory.run.loggers import Logger, NoLogger, Several
 from rlfactory.run.loggers.fault_tolerant import FaultTolerant
 from rlfactory.train.components import Components, NoProgress, RunStop, TrainingBudget
-from rlfactory.train.evaluation.build import build_prompt_sets, check_prompts, policy_fraction
+from rlfactory.train.evaluation.build import build_prompt_sets, check_prompts
 from rlfactory.train.operations import record_operations
 from rlfactory.train.sampling.base import Advance
 from rlfactory.train.sampling.choose import build_sampler
@@ -122,7 +122,7 @@ def _add_weight_sets(config: Config, model: Any, needed: set[str]) -> dict[str, 
     From the start, as copies of the initial weights: later these would be others.
     """
     evaluated = {config["evaluation"]["weights"]}
-    if policy_fraction(config) < 1 and model.media != "texts":
+    if config["evaluation"]["policy_fraction"] < 1 and model.media != "texts":
         evaluated.add(REFERENCE)
     for name in needed | evaluated:
         model.weights.add(name)

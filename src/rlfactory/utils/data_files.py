@@ -176,15 +176,13 @@ def require_shallow(value: Any) -> None:
 
     One that is inside itself is too deep.
     """
-    level, count = [value], 0
+    level, count = [value], 1
     for _ in range(DEEPEST + 1):
-        count += len(level)
-        if count > MOST:
-            raise ValueError(f"it has more than {MOST:,} values")
         below: list[Any] = []
         for item in level:
-            below += _inside(item)
-            if len(below) > MOST:
+            below += (values := _inside(item))
+            count += len(values)
+            if count > MOST:  # before aliases have filled the memory
                 raise ValueError(f"it has more than {MOST:,} values")
         if not below:
             return
@@ -215,13 +213,12 @@ def _require_encodable(text: str) -> None:
         text.encode("utf-8")  # half of a surrogate pair, an escape of JSON, can't be printed
 
 
-def require_kind(value: Any, kind: Any, path: Path, *, line: int = 0, remedy: str = "") -> None:
+def require_kind(value: Any, kind: Any, path: Path, *, remedy: str = "") -> None:
     """FileError unless a value is a `kind`: an annotation; a TypedDict, whose other keys may be
     anything; or what makes a dataclass, which has no others.
     """
     if problem := mismatch(value, kind):
-        where = f"line {line}: " if line else ""
-        raise FileError(path, f"{where}{problem}", remedy)
+        raise FileError(path, problem, remedy)
 
 
 def mismatch(value: Any, kind: Any, at: str = "") -> str:

@@ -129,13 +129,8 @@ def describe(kind: Any) -> str:
     """What a `kind` allows, in words."""
     origin, args = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        bounds = [
-            text
-            for bound in args[1:]
-            if isinstance(bound, Interval)
-            for text in _bound_in_words(bound)
-        ]
-        return " ".join([describe(args[0]), *[" and ".join(bounds)]]).strip()
+        bounds = [t for b in args[1:] if isinstance(b, Interval) for t in _bound_in_words(b)]
+        return f"{describe(args[0])} {' and '.join(bounds)}".strip()
     if origin is Literal:
         return " | ".join(str(option) for option in args)
     if origin in (Union, types.UnionType):

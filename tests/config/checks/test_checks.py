@@ -1677,7 +1677,7 @@ def test_a_sum_without_a_reference_stops_no_run(name: str, count: int) -> None:
     assert len(list(cautions(config, merged(STEPWISE, terms({}, name))))) == count
 
 
-BEGUN = "model: {_target_: rlfactory.model.sd3.TinySD3, finetune: lora}\n"
+BEGUN = "iterations: 1\nmodel: {_target_: rlfactory.model.sd3.TinySD3, finetune: lora}\n"
 
 
 @pytest.mark.parametrize(

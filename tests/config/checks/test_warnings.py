@@ -1,5 +1,7 @@
 """Notes on what was typed in vain."""
 
+from pathlib import Path
+
 import pytest
 
 from rlfactory.config.overrides import plan_from_words
@@ -52,6 +54,18 @@ def test_what_has_no_effect_is_noted(words: list[str], said: str) -> None:
 )
 def test_what_has_an_effect_is_not(words: list[str]) -> None:
     assert notes(*words, "hardware.memory_gb=80") == []
+
+
+def test_prompts_that_come_up_again_in_an_iteration_are_noted(tmp_path: Path) -> None:
+    file = tmp_path / "five.txt"
+    file.write_text("\n".join("abcde"))
+    words = ["prompts=file", f"prompts.path={file}", "reward=compressibility", "group_size=2"]
+    # eight samples divide into four updates, ten do not
+    assert (
+        "5 prompts for 12 groups an iteration: each comes up 2 times;"
+        " prompts_per_iteration=4 has none twice"
+    ) in notes(*words, "prompts_per_iteration=12", "updates_per_iteration=4")
+    assert not any("comes up" in text for text in notes(*words, "prompts_per_iteration=8"))
 
 
 def test_memory_is_that_of_the_batches_that_there_can_be() -> None:

@@ -11,6 +11,7 @@ from rlfactory.config.memory.devices import (
     gpu_models,
     gpu_of,
     on_gpu,
+    process_notes,
 )
 from rlfactory.config.memory.estimate import Bytes, describe_memory, estimate, shards_of, traits_of
 from rlfactory.config.memory.model_parts import parts_of
@@ -141,3 +142,10 @@ def test_the_plan_says_that_each_process_takes_it() -> None:
     config = compose([*FULL, "hardware=ddp", *EIGHT]).values
     assert describe_memory(config, of("hardware=ddp", *EIGHT)).startswith("in each process about ")
     assert describe_memory(config | {"hardware": {"processes": 1}}, of()).startswith("about ")
+
+
+@pytest.mark.parametrize(("threads", "said"), [(None, "1 thread"), (4, "4 threads")])
+def test_portable_kernels_say_what_they_cost(threads: int | None, said: str) -> None:
+    node = {"device": "cpu", "portable": True, "threads": threads}
+    (note,) = process_notes({"hardware": node})
+    assert note.startswith(f"portable: {said},")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rlfactory.config.peers.files import translate_file
+from rlfactory.config.peers.files import library_of, translate_file
 from rlfactory.config.problems import PlanError
 
 
@@ -19,6 +19,12 @@ def test_files_show_what_they_are_for(tmp_path: Path) -> None:
         made = translate_file(str(tmp_path / name))
         assert made.peer == "TRL"
         assert "optimizer.lr=2e-05" in made.command()
+
+
+def test_a_command_is_known_by_its_program_and_a_file_by_its_keys() -> None:
+    assert library_of({"model": "x"}, "swift sft") == "ms-swift"
+    assert library_of({"rollout_batch_size": 8}, "") == "OpenRLHF"
+    assert library_of({"model": "x"}, "") is None
 
 
 @pytest.mark.parametrize(

@@ -92,9 +92,7 @@ def test_rows_are_well_formed(name: str) -> None:
 
 def test_the_text_runs_in_a_shell() -> None:
     made = Translation("Their library")
-    made.set(**{"optimizer.betas": [0.9, 0.99]})
-    made.type("algo=grpo", "algo=nft")
-    made.set(run_dir="my run")
+    made.type("optimizer.betas=[0.9,0.99]", "algo=grpo", "algo=nft", "run_dir=my run")
     made.notes.append("their noise is another one")
     made.drop("a.key", None, "for no reason")
     lines = made.text("file.yaml").splitlines()

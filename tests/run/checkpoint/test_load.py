@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -64,6 +65,19 @@ def test_a_critic_comes_along(linear: Callable[..., Any], tmp_path: Path) -> Non
     fresh = model(0.0)
     load_initial_weights(tmp_path, fresh)
     assert fresh.head.tolist() == [4.0, 4.0]
+
+
+def test_adapters_of_peft_are_the_policy_and_a_critic_stays(tmp_path: Path) -> None:
+    shapes = {"lora_A": (2, 3), "lora_B": (4, 2)}
+    adapters = {k: nn.Parameter(torch.zeros(shape)) for k, shape in shapes.items()}
+    named = {f"h.0.{kind}.default.weight": adapter for kind, adapter in adapters.items()}
+    head = nn.Parameter(torch.full((2,), 4.0))
+    model: Any = SimpleNamespace(weights=WeightSets(named, critic={"head": head}))
+    values = {f"base_model.model.h.0.{k}.weight": torch.ones(shape) for k, shape in shapes.items()}
+    save_file(values, tmp_path / "adapter_model.safetensors")
+    load_initial_weights(tmp_path, model)
+    assert all(bool((adapter == 1).all()) for adapter in adapters.values())
+    assert head.tolist() == [4.0, 4.0]
 
 
 def test_the_newest_sound_checkpoint_is_taken(linear: Callable[..., Any], tmp_path: Path) -> None:

@@ -33,7 +33,11 @@ def is_recorded(run_dir: Path, said: str) -> bool:
 
 @pytest.mark.slow
 def test_offline_it_keeps_everything_under_one_id_over_two_starts(
-    tmp_path: Path, picture: Path, table: SampleTable, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    picture: Path,
+    table: SampleTable,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv(SWEEP, "awm-tiny")
     monkeypatch.setenv("WANDB_MODE", "offline")
@@ -48,6 +52,7 @@ def test_offline_it_keeps_everything_under_one_id_over_two_starts(
             logger.table(iteration, "eval/table", table)
         logger.finish()
         logger.finish()
+    assert "wandb:" not in "".join(capfd.readouterr())
     assert logger_links(run_dir) == {}, "offline there is no page"
     stored = (run_dir / "wandb_id").read_text().strip()
     folders = list((run_dir / "wandb").glob("offline-run-*"))
@@ -102,7 +107,7 @@ def test_online_a_run_is_resumed_by_its_id(tmp_path: Path, monkeypatch: pytest.M
     asked: dict[str, Any] = {}
 
     class Run:
-        url = "https://metrics.example/abc"
+        offline, url = False, "https://metrics.example/abc"
 
         def define_metric(self, name: str, step_metric: str) -> None:
             asked["metric"] = (name, step_metric)

@@ -43,12 +43,11 @@ def rewards_of(config: Config, traits: Traits) -> Iterator[tuple[str, Config, Ma
     """Key, configuration and traits of the reward or, if it is combined, of each of its parts; then
     of the rewards that only evaluations compute.
     """
-    parts = [*_parts(config, traits, "eval_rewards")]
     if traits["reward"].get("made_of") == "parts":
-        parts = [*_parts(config, traits, "reward"), *parts]
+        yield from _parts(config, traits, "reward")
     else:
         yield "reward", config["reward"], traits["reward"]
-    yield from parts
+    yield from _parts(config, traits, "eval_rewards")
 
 
 def own_rewards(config: Config, traits: Traits) -> Iterator[tuple[str, Config, Mapping[str, Any]]]:

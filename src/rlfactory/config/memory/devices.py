@@ -129,8 +129,8 @@ def describe_device(config: Config) -> str:
     if not gpus:
         return "a GPU; none was found here"
     sizes = {gpu.memory_mib for gpu in gpus}
-    memory = "" if None in sizes else " of " + " and ".join(f"{s / 1024:.0f}" for s in sizes if s)
-    return f"{len(gpus)} GPU{'s' * (len(gpus) > 1)}{memory}{' GiB' if memory else ''}"
+    known = " and ".join(f"{size / 1024:.0f}" for size in sizes if size is not None)
+    return plural(len(gpus), "GPU") + ("" if None in sizes else f" of {known} GiB")
 
 
 def named_gpu(config: Config) -> str | None:
@@ -162,9 +162,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def processes_of(config: Config) -> int:
-    """The number of processes; `auto` counts the GPUs that this machine shows, at least one."""
-    given = config["hardware"].get("processes", 1)
-    return given if isinstance(given, int) else max(len(visible_gpus()), 1)
+    """The number of processes."""
+    return int(config["hardware"].get("processes", 1))
 
 
 def with_process_count(values: dict[str, Any]) -> dict[str, Any]:
@@ -202,8 +201,7 @@ def process_notes(config: Config) -> Iterator[str]:
     """
     node = config["hardware"]
     if node.get("portable"):
-        threads = node.get("threads") or 1
-        counted = "1 thread" if threads == 1 else f"{threads} threads"
+        counted = plural(node.get("threads") or 1, "thread")
         yield f"portable: {counted}, and about twice the time of a CPU's own kernels of AVX-512"
     planned = node.get("gpu") not in (None, AUTO) or node.get("memory_gb") is not None
     if node.get("device") == "cuda" and not planned and lacks_gpu():

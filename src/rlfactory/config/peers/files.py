@@ -89,7 +89,7 @@ def _translated(file: Path, processes: int) -> Translation | None:
     return _of_command(of_shell(text), processes)
 
 
-def library_of(content: Content, program: str = "") -> str | None:
+def library_of(content: Content, program: str) -> str | None:
     """The library that options are of, by the program that they are given to, or by their keys: the
     one that asks for most of them.
     """

@@ -67,11 +67,6 @@ class Translation:
     dropped: dict[str, tuple[Any, str]] = field(default_factory=dict)
     named: dict[str, Any] = field(default_factory=dict)
 
-    def set(self, **values: object) -> None:
-        """Set our keys."""
-        for key, value in values.items():
-            self.type(f"{key}={value if isinstance(value, str) else typed_value(value)}")
-
     def type(self, *words: str) -> None:
         """Add words; of two of the same key the last one counts."""
         self.words.update({override_key(word): word for word in words})
@@ -223,7 +218,7 @@ class Translation:
             if value == "" or value == {}:
                 continue
             if name in SAME and value is not None:
-                self.set(**{name: value})
+                self.type(f"{name}={value}")
                 continue
             reason = nothing.get(key) or nothing.get(name)
             row = find(key, self.sizes(), *peers)

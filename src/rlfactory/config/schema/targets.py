@@ -207,7 +207,7 @@ def _builds_on_another(defaults: object, group: str) -> bool:
     return any(n.partition("/")[0] == group and n != f"{group}/_self_" for n in names)
 
 
-def class_function(target: str, name: str, trust: Sequence[str] = ()) -> Callable[..., Any] | None:
+def class_function(target: str, name: str, trust: Sequence[str]) -> Callable[..., Any] | None:
     """A static method of a component's class by its import path; None where it has none, or where
     code from there may not run.
 

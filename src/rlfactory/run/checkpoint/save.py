@@ -26,8 +26,6 @@ from rlfactory.run.checkpoint.find import OPTIMIZER_FILE, STATE_FILE, WEIGHTS_FI
 from rlfactory.run.checkpoint.serialization import flatten
 from rlfactory.utils.fault_injection import fault_point
 
-WORLD_SIZE = 1
-
 
 def begin_checkpoint(
     folder: Path,
@@ -74,7 +72,7 @@ def begin_checkpoint(
     else:
         weights = model.weights.full_state_dict()
         write_tensors = partial(_write_full, unfinished, model, exported, weights, moments)
-    manifest = {"world_size": WORLD_SIZE, "versions": versions(), **(about or {})}
+    manifest = {"versions": versions(), **(about or {})}
     return partial(_complete, unfinished, folder, write_tensors, plain, manifest)
 
 

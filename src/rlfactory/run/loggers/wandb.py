@@ -58,7 +58,8 @@ class Wandb(HostedRun):
                 finish_timeout_raises=True,
             ),
         )
-        save_link(run_dir, "Weights & Biases", self.run.url)  # None offline
+        if not self.run.offline:  # its address would be none, and asking for it prints a warning
+            save_link(run_dir, "Weights & Biases", self.run.url)
         self.run.define_metric("*", step_metric="iteration")
 
     def log(self, iteration: int, values: Mapping[str, float]) -> None:

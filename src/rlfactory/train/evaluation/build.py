@@ -29,9 +29,8 @@ LEAVE_PICTURES = (
 
 def build_prompt_sets(config: Config) -> dict[str, list[Prompt]]:
     """The prompts of each further prompt set of evaluations, by its name."""
-    sets = config.get("eval_sets") or {"of": []}  # older runs have none
-    counts = set_counts(config)
-    built = {name: instantiate(sets["parts"][name], f"eval_sets.parts.{name}") for name in counts}
+    parts, counts = config["eval_sets"]["parts"], set_counts(config)
+    built = {name: instantiate(parts[name], f"eval_sets.parts.{name}") for name in counts}
     return {name: source.held_out(counts[name]) for name, source in built.items()}
 
 
@@ -41,7 +40,7 @@ def judges_of(
     """What scores a prompt set, or the run's own prompts, `""`: the training reward, unless the set
     names its rewards, and other rewards by name.
     """
-    named = (config.get("eval_sets") or {}).get("rewards", {}).get(name)  # older runs have no sets
+    named = config["eval_sets"]["rewards"].get(name)
     of = config["eval_rewards"]["of"] if named is None else named
     return reward if named is None else None, {other: others[other] for other in of}
 
@@ -85,17 +84,12 @@ def check_pictures(model: Config, texts: Sequence[str]) -> None:
             raise PromptError(f"{problem}; crop it, or type model.size=[HEIGHT,WIDTH]")
 
 
-def policy_fraction(config: Config) -> float:
-    """The fraction of an evaluation's steps by the evaluated weights; older runs have 1."""
-    return float(config["evaluation"].get("policy_fraction", 1.0))
-
-
 def build_evaluator(
     config: Config, components: Components, progress: ProgressListener
 ) -> Evaluator:
     """The evaluator of a run's weights on its evaluation prompts."""
     evaluation = config["evaluation"]
-    wanted, noises = evaluation["prompts"], evaluation.get("noises", 1)  # older runs have one
+    wanted, noises = evaluation["prompts"], evaluation["noises"]
     prompts = components.prompts.held_out(wanted)
     if len(prompts) < wanted:
         message = "evaluation.prompts=%d is more than there are: an evaluation takes %d"

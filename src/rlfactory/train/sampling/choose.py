@@ -11,7 +11,6 @@ from rlfactory.config.prompt_data import folder_of_prompts
 from rlfactory.config.schema.targets import instantiate
 from rlfactory.model.pipelines.local_models import image_size
 from rlfactory.model.pipelines.noise_levels import noise_levels
-from rlfactory.train.evaluation.build import policy_fraction
 from rlfactory.train.sampling.base import Advance, Sampler
 from rlfactory.train.sampling.image import ImageSampler
 from rlfactory.train.sampling.trajectories import RolloutSpec
@@ -75,7 +74,7 @@ def build_sampler(
         "sigmas": sigmas,
         "evaluation_sigmas": noise_levels(schedule, resolution, steps),
         "evaluation_shape": resolution.shape,
-        "policy_fraction": policy_fraction(config),
+        "policy_fraction": config["evaluation"]["policy_fraction"],
         "transitions": transitions,
         "kept_step": algo.kept_step if algo.requires == "states" else None,
         "batch": config["sample_batch"],
