@@ -16,7 +16,7 @@ from rlfactory.train.build import instantiate_group
 
 TINY = [
     *("hardware=cpu", "iterations=1", "prompts_per_iteration=2", "group_size=2", "epochs=1"),
-    *("updates_per_iteration=1", "evaluation.prompts=2", "evaluation.grid=2"),
+    *("updates_per_iteration=1", "evaluation.prompts=1", "evaluation.grid=1"),
     "evaluation.preview_every=0",
     *("checkpoint.keep=null", "checkpoint.every=1"),
 ]
