@@ -24,6 +24,8 @@ KILLED = {
 
 SHORT = ("iterations=2", "sample_batch=3", "checkpoint.background=false")
 """Two batches of samples in an iteration; and a checkpoint is there once it was its turn."""
+PICTURES = (*IMAGES, "model.size=32")
+"""Half as wide, where a run is killed at a named point and not at a moment."""
 FLUX = (*SMALL, "model=tiny_flux", STEPS, "model.finetune=lora")
 OF_IMAGES = (
     "awm",
@@ -52,17 +54,17 @@ OF_PAIRS = ("prompts=file", "group_size=2", "updates_per_iteration=2")
 PAIRS = (*OF_PAIRS, f"prompts.path={DATA / 'pairs.jsonl'}")
 IMAGE_PAIRS = (*OF_PAIRS, f"prompts.path={DATA / 'image_pairs.jsonl'}")
 ALGORITHMS = {
-    **{name: words(*IMAGES, f"algo={name}", *SHORT) for name in OF_IMAGES},
-    "branch_grpo": words(*IMAGES, "algo=branch_grpo", *TREE, *SHORT),
+    **{name: words(*PICTURES, f"algo={name}", *SHORT) for name in OF_IMAGES},
+    "branch_grpo": words(*PICTURES, "algo=branch_grpo", *TREE, *SHORT),
     **{name: words(*TEXTS, f"algo={name}", *SHORT, "updates_per_iteration=2") for name in OF_TEXTS},
-    "diffusion_dpo": words(*IMAGES, "algo=dpo", "group_size=2", *SHORT),
-    "diffusion_dpo_offline": words(*IMAGES, "algo=diffusion_dpo_offline", *IMAGE_PAIRS, *SHORT),
+    "diffusion_dpo": words(*PICTURES, "algo=dpo", "group_size=2", *SHORT),
+    "diffusion_dpo_offline": words(*PICTURES, "algo=diffusion_dpo_offline", *IMAGE_PAIRS, *SHORT),
     **{
-        name: words(*IMAGES, f"algo={name}", "reward=jpeg_standin", "group_size=2", *SHORT)
+        name: words(*PICTURES, f"algo={name}", "reward=jpeg_standin", "group_size=2", *SHORT)
         for name in ("draft", "refl")
     },
     "dpo": words(*TEXTS, "algo=dpo", *PAIRS, *SHORT),
-    "opd": words(*IMAGES, "algo=opd", "algo.teachers=[zoo:tiny_sd3]", *SHORT),
+    "opd": words(*PICTURES, "algo=opd", "algo.teachers=[zoo:tiny_sd3]", *SHORT),
     "opd_token": words(*TEXTS, "algo=opd", "algo.teachers=[zoo:tiny_gpt2]", *SHORT),
     "online_dpo": words(*TEXTS, "algo=online_dpo", *SHORT),
     "sft": words(*TEXTS, "algo=sft", *WHOLE_TEXTS, *SHORT),
@@ -70,7 +72,7 @@ ALGORITHMS = {
 OTHERS = {
     "ddpo of tiny_sd": words(*SMALL, "model=tiny_sd", STEPS, "window.size=2", *SHORT),
     "LoRA of tiny_flux": words(*FLUX, *SHORT),
-    "bf16": words(*IMAGES, "algo=nft", "precision=bf16", *SHORT),
-    "fp16": words(*IMAGES, "algo=grpo", "precision=fp16", *SHORT),
-    "8-bit": words(*IMAGES, "algo=nft", "optimizer=adamw_8bit", *SHORT),
+    "bf16": words(*PICTURES, "algo=nft", "precision=bf16", *SHORT),
+    "fp16": words(*PICTURES, "algo=grpo", "precision=fp16", *SHORT),
+    "8-bit": words(*PICTURES, "algo=nft", "optimizer=adamw_8bit", *SHORT),
 }

@@ -11,6 +11,7 @@ import os
 import torch
 
 from rlfactory.config.overrides import plan_from_words
+from rlfactory.train.build import instantiate_group
 
 torch.set_num_threads(1)  # a thread of ours would be missing after the fork
 # a child makes torch's pool anew when it first uses it, and two threads at once would fail
@@ -50,9 +51,11 @@ for name in (
 ):
     importlib.import_module(name)
 
-# files of options are read, and their grammar's tables made, once for all
+# files of options are read, and tables of their grammar and of tensors' names made, once for all
 for words in (["algo=grpo"], ["algo=nft"], ["model=tiny_gpt2", "algo=ppo"]):
-    plan_from_words(*words)
+    config = plan_from_words(*words).config
+    if "algo=grpo" not in words:
+        instantiate_group(config, "model", device=torch.device("cpu"), seed=0)
 
 # a collection in a forked process would write to, and so copy, each page of what is shared
 gc.collect()

@@ -92,7 +92,7 @@ def test_adapters_on_a_sharded_network_learn_as_in_one_process(
 
 
 def test_all_ways_of_sharding_learn_as_one_process(trained: Trained, tmp_path: Path) -> None:
-    words = [*NFT, "model.finetune=full"]
+    words = [*NFT, "model.finetune=full", "micro_batch=4"]
     found = trained(
         one=one(*words),
         two=fsdp2(*words),

@@ -22,7 +22,7 @@ pytestmark = [
 ]
 SMALL = (
     *("model=smollm2", "iterations=2", "prompts_per_iteration=2", "dynamics.length=6"),
-    *("evaluation.prompts=2", "evaluation.grid=2", "evaluation.preview_every=0"),
+    *("evaluation.prompts=1", "evaluation.grid=1", "evaluation.preview_every=0"),
     *("updates_per_iteration=1", "hardware=cpu"),
 )
 DRAWN = (*SMALL, "group_size=2", "prompts.count=50")

@@ -20,9 +20,12 @@ SMALLER = {
     # of a training, and the last one's number in names of files
     re.compile(rf"\b(iterations{IS}|00000)\d+"): 2,
     re.compile(rf"\b(group_size{IS})\d+"): 2,
+    re.compile(rf"\b(prompts_per_iteration{IS})\d+"): 4,
+    re.compile(r"(\bseed(?:s:| in) [\[(]0,) 1"): "",
     re.compile(rf"(\bevaluation(?:\.|=\{{\"|\": \{{\")prompts{IS}|\"grid\": )\d+"): 4,
 }
-"""What only makes a run longer: iterations, images of a prompt, and prompts of an evaluation."""
+"""What only makes a notebook longer: iterations, their prompts, samples of each, prompts of an
+evaluation, and a second seed of each run; `seed=0,1` stays."""
 OF_A_MACHINE = re.compile(r"/(?:root|home|tmp|Users|work|opt)/|/site-packages/|Traceback")
 
 

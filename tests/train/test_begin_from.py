@@ -16,12 +16,13 @@ from rlfactory.train.build import instantiate_group
 
 TINY = [
     *("hardware=cpu", "iterations=1", "prompts_per_iteration=2", "group_size=2", "epochs=1"),
-    *("updates_per_iteration=1", "evaluation.prompts=2", "evaluation.grid=2"),
+    *("updates_per_iteration=1", "evaluation.prompts=1", "evaluation.grid=1"),
+    "evaluation.preview_every=0",
     *("checkpoint.keep=null", "checkpoint.every=1"),
 ]
 KINDS = {
     "texts": [*TINY, "model=tiny_gpt2", "dynamics.length=8", "learning_rate.final_scale=1"],
-    "images": [*TINY, "schedule.steps=2", "algo=nft", "reward=compressibility"],
+    "images": [*TINY, "model.size=32", "schedule.steps=2", "algo=nft", "reward=compressibility"],
 }
 KL = {"texts": "regularizer=kl_token", "images": "regularizer=kl_v"}
 ADAPTERS = ["model.finetune=lora", "model.lora_rank=2", "model.lora_alpha=8", "optimizer.lr=0.05"]

@@ -115,21 +115,26 @@ def _parameter(key: str, config: Config) -> tuple[Parameter, str]:
 @cache
 def argument_text(target: str, name: str) -> str:
     """What the docstrings of a class, or of the nearest ancestor, say of an argument."""
+    pattern = re.compile(rf"^ {{4}}{re.escape(name)}: (.+(?:\n {{6,}}.+)*)", re.MULTILINE)
+    found = next(filter(None, map(pattern.search, _docstrings(target))), None)
+    return " ".join(found[1].split()) if found else ""
+
+
+@cache
+def _docstrings(target: str) -> list[str]:
+    """Those of a class and its functions, then its ancestors'; of a function its own."""
     module, _, attribute = target.rpartition(".")
     try:
         where, node = find_definition(module, attribute)
     except TargetError:
-        return ""
+        return []
     owners = lineage(where, node) if isinstance(node, ast.ClassDef) else [(where, node)]
-    documented = [
-        part
+    return [
+        ast.get_docstring(part) or ""
         for _, owner in owners
         for part in ast.walk(owner)
         if isinstance(part, ast.ClassDef | ast.FunctionDef)
     ]
-    pattern = re.compile(rf"^ {{4}}{re.escape(name)}: (.+(?:\n {{6,}}.+)*)", re.MULTILINE)
-    texts = (pattern.search(ast.get_docstring(part) or "") for part in documented)
-    return next((" ".join(found[1].split()) for found in texts if found), "")
 
 
 @dataclass(frozen=True)
