@@ -44,7 +44,6 @@ ROWS: Mapping[str, Row] = {
     "iteration": Row("iteration.py"),
     "64": Row("shared_prompts.py --rounds 1 --prompts 8 --rollouts"),
     "256, bf16": Row("shared_prompts.py --rounds 3 --dtype bfloat16"),
-    "40, bf16": Row("shared_prompts.py --rounds 3 --prompt 40 --new 16 --dtype bfloat16"),
     "64, bf16": Row("shared_prompts.py --rounds 1 --prompts 8 --rollouts --dtype bfloat16"),
     "memory": Row("memory_growth.py"),
     "compiled": Row("compiled.py model=tiny_sd3 algo=nft"),

@@ -7,9 +7,8 @@ a value of each run. Ratios are medians of the turns'.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import median
-from typing import Any
 
 import yaml
 from performance import DOCS, read
@@ -79,10 +78,10 @@ def line(label: str, which: Ratio, memory: bool = True) -> list[str]:
     return [label, *seconds, *times, *([gib] if memory else []), load]
 
 
-def table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+def table(heads: Sequence[str], lines: Iterable[Sequence[str]], kind: str = "---:") -> str:
     """Markdown; the first column is text."""
-    rows = [heads, ["---", *["---:"] * (len(heads) - 1)], *lines]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
+    rows = [f"| {' | '.join(cells)} |".replace("|  |", "| |") for cells in (heads, *lines)]
+    return "\n".join([rows[0], f"|---|{f'{kind}|' * (len(heads) - 1)}", *rows[1:]])
 
 
 def machines() -> str:
@@ -125,150 +124,113 @@ def trl() -> str:
 
 def prompts() -> str:
     """Learning with prompts read once, and rollouts beside `generate`."""
-    lines = []
-    for kind, one, other in (
-        ("learning", "whole rows", "shared"),
-        ("rollout", "generate", "rlfactory"),
-    ):
-        for suffix, dtype in (("", ""), (", bf16", ", bfloat16")):
-            for row, shape in SHAPES.items():
-                if (kind, row) != ("learning", "64"):
-                    which = (f"{row}{suffix}", kind, one, other)
-                    lines.append(line(f"{kind}, {shape}{dtype}", which))
+    learning, rollout = ("learning", "whole rows", "shared"), ("rollout", "generate", "rlfactory")
+    lines = [
+        line(f"{sides[0]}, {shape}{', bfloat16' * (kind != '')}", (row + kind, *sides))
+        for sides in (learning, rollout)
+        for row, shape in SHAPES.items()
+        for kind in ("", ", bf16")
+        if f"{row}{kind}" in STORED and sides[0] in STORED[f"{row}{kind}"]["runs"][0]["comparisons"]
+    ]
     heads = ["", "whole rows or `generate`, s", "shared, s", "times as fast", "by the wall", "GiB"]
     return table([*heads, "load"], lines)
 
 
-def shares() -> str:
-    """What the time of PPO goes to."""
-    return table(
-        ["PPO, separate critic: torch's profile", "share"],
-        [[what, f"{share} %"] for what, share in STORED["profile"]["shares"].items()],
-    )
-
-
-def tried() -> str:
-    """What is no default."""
-    times = span(("compiled", "yours", "plain", "compiled"))
-    longer = STORED["compiled"]["runs"][0]["figures"]["yours"]["first iteration longer by, s"]
-    said = f"{times} × on `tiny_sd3`; the first iteration takes {longer} s longer"
-    return table(["", "measured", ""], [["`memory.compile`", said, "an option"]])
-
-
 def answers() -> str:
     """The first table: a question, its answer, and the command that gives it."""
+    images = [("iteration", f"{n}, iteration", "itself", "floor") for n in ITERATIONS.values()]
+    tokens = images.pop()
+    rows = ("rollout", "rollout, ends", "64")
+    plain, ends, many = (span((row, "rollout", "generate", "rlfactory")) for row in rows)
+    learning = ("256", "learning", "whole rows", "shared")
+    whole, shared = runs(learning)[0]
+    compiled = ("compiled", "yours", "plain", "compiled")
+    longer = STORED["compiled"]["runs"][0]["figures"]["yours"]["first iteration longer by, s"]
+    even = [efficiency(work_of(n), NETWORK, count) for n in RECIPES for count in (8, 16, 24, 48)]
     lines = [
-        ["What does the loop add to the network's own passes?", overhead(), "`iteration.py`"],
-        [
+        (
+            "What does the loop add to the network's own passes?",
+            f"at most {max(ratios(each)[0] for each in images) - 1:.0%} for images,"
+            f" {ratios(tokens)[0] - 1:.0%} for PPO on a small GPT-2",
+            "`iteration.py`",
+        ),
+        (
             "How does memory grow?",
             "with batch and length; with the vocabulary up to a limit; not with the number of"
             " sampling steps",
             "`memory_growth.py`",
-        ],
-        ["How fast are text rollouts?", rollouts(), "`rollout.py`"],
-        ["A group's prompt read once?", read_once(), "`shared_prompts.py`"],
-        [
+        ),
+        (
+            "How fast are text rollouts?",
+            f"{plain} times transformers' `generate`, {ends} where responses end early,"
+            f" {many} where eight share a prompt of 256",
+            "`rollout.py`",
+        ),
+        (
+            "A group's prompt read once?",
+            f"learning from 32 tokens after 256, groups of 8: {span(learning)} times as fast,"
+            f" {shared.gib / whole.gib:.2f} of the memory",
+            "`shared_prompts.py`",
+        ),
+        (
             "PPO beside TRL 1.12?",
             f"{span(PPO['separate'])} times as fast with a separate critic,"
             f" {span(PPO['shared'])} with a shared one",
             "`trl_ppo.py`",
-        ],
-        [
+        ),
+        (
             "GRPO beside TRL 1.16?",
             f"{span(GRPO)} times as fast; SmolLM2: {ratios(SMOLLM2, 'wall')[0]:.2f} by the wall",
             "`trl_ppo.py --algorithm grpo`, `instructions_trl.py`",
-        ],
-        [
+        ),
+        (
             "DDPO beside TRL 0.23.1?",
             f"{span(DDPO['small'])} times as fast with the same small batches,"
             f" {span(DDPO['12'], DDPO['30'])} with larger ones on both sides",
             "`trl_ddpo.py`",
-        ],
-        ["How often does the host wait for a GPU?", waits(), "`tests/device/wait_budgets.py`"],
-        ["How long does the command take to start?", starts(), "`command.py`"],
-        [
+        ),
+        ("How often does the host wait for a GPU?", waits(), "`tests/device/wait_budgets.py`"),
+        ("How long does the command take to start?", starts(), "`command.py`"),
+        (
             "How does it scale?",
-            f"by simulation {scales()} % efficiency up to 48 GPUs; not measured on several GPUs",
+            f"by simulation {min(even):.0%} to {max(even):.0%} efficiency up to 48 GPUs; not"
+            " measured on several GPUs",
             "`scaling.py`",
-        ],
+        ),
+        (
+            "Does `memory.compile` help?",
+            f"{span(compiled)} × on `tiny_sd3`; the first iteration takes {longer} s longer",
+            "`compiled.py`",
+        ),
     ]
-    return "\n".join(["| question | answer | command |", "|---|---|---|", *map(_text, lines)])
-
-
-def _text(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def overhead() -> str:
-    """The highest overhead of images, and that of tokens."""
-    of = {
-        name: ratios(("iteration", f"{name}, iteration", "itself", "floor"))[0] - 1
-        for name in ITERATIONS.values()
-    }
-    tokens = of.pop("tokens")
-    return f"at most {max(of.values()):.0%} for images, {tokens:.0%} for PPO on a small GPT-2"
-
-
-def rollouts() -> str:
-    """Beside `generate`."""
-    plain, ends, many = (
-        span((row, "rollout", "generate", "rlfactory"))
-        for row in ("rollout", "rollout, ends", "64")
-    )
-    return (
-        f"{plain} times transformers' `generate`, {ends} where responses end early,"
-        f" {many} where eight share a prompt of 256"
-    )
-
-
-def read_once() -> str:
-    """What learning gains where prompts are read once."""
-    which = ("256", "learning", "whole rows", "shared")
-    whole, shared = runs(which)[0]
-    return (
-        f"learning from 32 tokens after 256, groups of 8: {span(which)} times as fast,"
-        f" {shared.gib / whole.gib:.2f} of the memory"
-    )
+    return table(["question", "answer", "command"], lines, "---")
 
 
 def waits() -> str:
     """From the table of waits on the pretended device."""
-    cases: dict[str, Any] = yaml.safe_load(WAITS.read_text(encoding="utf-8"))
-    found = [case["waits"] for case in cases.values()]
-    updates = [each["update"] for each in found if "update" in each]
-    images = [c["waits"]["step"] for c in cases.values() if "gpt2" not in c["words"]]
-    often = f"{max(images)} times" if max(images) else "never"
+    cases = [*yaml.safe_load(WAITS.read_text(encoding="utf-8")).values()]
+    updates = [case["waits"]["update"] for case in cases if "update" in case["waits"]]
+    often = max(case["waits"]["step"] for case in cases if "gpt2" not in case["words"])
     return (
-        f"{often} in a sampling step of images, {min(updates)} to {max(updates)} times in an"
-        " update; counted on a pretended device"
+        f"{f'{often} times' if often else 'never'} in a sampling step of images, {min(updates)} to"
+        f" {max(updates)} times in an update; counted on a pretended device"
     )
 
 
 def starts() -> str:
-    """Seconds of CPU time, the medians of all runs."""
+    """Medians of CPU seconds over all runs."""
     sides = [run["comparisons"]["start"] for run in STORED["command"]["runs"]]
-
-    def spent(name: str) -> float:
-        return median(second for run in sides for second in run[name]["cpu"])
-
-    least, check = spent("import hydra"), spent("rlfactory check")
-    times = ratios(("command", "start", "rlfactory check", "import hydra"))
+    names = ("rlfactory --help", "rlfactory check", "import hydra")
+    shown, check, least = (median(s for run in sides for s in run[name]["cpu"]) for name in names)
+    times = median(ratios(("command", "start", *names[1:])))
     return (
-        f"`--help` {spent('rlfactory --help'):.2f}, `check` {check:.2f} s of CPU time:"
-        f" {median(times):.1f} times `import hydra` ({least:.2f} s)"
+        f"`--help` {shown:.2f}, `check` {check:.2f} s of CPU time: {times:.1f} times"
+        f" `import hydra` ({least:.2f} s)"
     )
 
 
-def scales() -> str:
-    """The lowest and the highest efficiency of the simulated recipes."""
-    found = [
-        efficiency(work_of(name), NETWORK, count) for name in RECIPES for count in (8, 16, 24, 48)
-    ]
-    return f"{min(found):.0%} to {max(found):.0%}".replace(" %", "").replace("%", "")
-
-
 TABLES: dict[str, Callable[[], str]] = {
-    made.__name__: made for made in (machines, answers, iterations, trl, shares, prompts, tried)
+    made.__name__: made for made in (machines, answers, iterations, trl, prompts)
 }
 
 
