@@ -53,7 +53,8 @@ ROWS: Mapping[str, Row] = {
 def read() -> Stored:
     """The stored rows by name, each with its command and its runs.
 
-    `noted` has the page's texts with numbers that no command makes, each with its source.
+    A row that has a source instead was measured by hand. `noted` has the page's texts with numbers
+    that no command makes, each with its source.
     """
     found: Stored = json.loads(STORED.read_text(encoding="utf-8"))
     return found
@@ -79,8 +80,8 @@ def run(command: str, environments: Path) -> dict[str, Any]:
 
 def is_missing(name: str, stored: Stored) -> bool:
     """Whether a row was run by another command, or less often than it is to be."""
-    known = stored.get(name, {"command": "", "runs": []})
-    return bool(known["command"] != ROWS[name].command or len(known["runs"]) < ROWS[name].runs)
+    known, row = stored.get(name, {}), ROWS[name]
+    return known.get("command") != row.command or len(known["runs"]) < row.runs
 
 
 def measure(name: str, environments: Path) -> None:

@@ -59,8 +59,9 @@ def ratios(which: Ratio, clock: str = "cpu") -> list[float]:
 
 
 def span(*which: Ratio) -> str:
-    """The lowest and the highest ratio of all runs."""
-    found = [f"{value:.2f}" for each in which for value in ratios(each)]
+    """The lowest and the highest ratio of all runs, by the wall where no other is known."""
+    values = [value for each in which for value in ratios(each) or ratios(each, "wall")]
+    found = [f"{value:.2f}" for value in values]
     return " to ".join(dict.fromkeys((min(found, key=float), max(found, key=float))))
 
 
@@ -68,19 +69,20 @@ def line(label: str, which: Ratio, memory: bool = True) -> list[str]:
     """The cells of a ratio."""
     pairs = runs(which)
     seconds = [
-        ", ".join(f"{median(side.cpu or side.wall):.3g}" for side in sides)
+        ", ".join(f"{median(side.cpu or side.wall):#.3g}" for side in sides)
         for sides in zip(*pairs, strict=True)
     ]
     times = [", ".join(f"{t:.2f}" for t in ratios(which, clock)) for clock in ("cpu", "wall")]
     peaks = [[side.gib for side in sides if side.gib] for sides in zip(*pairs, strict=True)]
     gib = " → ".join(f"{median(found):.2f}" for found in peaks if found)
-    load = ", ".join(f"{run['machine']['load']}" for run in STORED[which[0]]["runs"])
+    loads = [run["machine"].get("load") for run in STORED[which[0]]["runs"]]
+    load = ", ".join(str(each) for each in loads if each is not None)
     return [label, *seconds, *times, *([gib] if memory else []), load]
 
 
 def table(heads: Sequence[str], lines: Iterable[Sequence[str]], kind: str = "---:") -> str:
     """Markdown; the first column is text."""
-    rows = [f"| {' | '.join(cells)} |".replace("|  |", "| |") for cells in (heads, *lines)]
+    rows = [f"| {' | '.join(cells)} |".replace("  ", " ") for cells in (heads, *lines)]
     return "\n".join([rows[0], f"|---|{f'{kind}|' * (len(heads) - 1)}", *rows[1:]])
 
 
@@ -139,19 +141,19 @@ def prompts() -> str:
 def answers() -> str:
     """The first table: a question, its answer, and the command that gives it."""
     images = [("iteration", f"{n}, iteration", "itself", "floor") for n in ITERATIONS.values()]
-    tokens = images.pop()
+    *most, of_tokens = [round(100 * ratios(each)[0] - 100) for each in images]
     rows = ("rollout", "rollout, ends", "64")
     plain, ends, many = (span((row, "rollout", "generate", "rlfactory")) for row in rows)
     learning = ("256", "learning", "whole rows", "shared")
     whole, shared = runs(learning)[0]
     compiled = ("compiled", "yours", "plain", "compiled")
     longer = STORED["compiled"]["runs"][0]["figures"]["yours"]["first iteration longer by, s"]
-    even = [efficiency(work_of(n), NETWORK, count) for n in RECIPES for count in (8, 16, 24, 48)]
+    works = map(work_of, RECIPES)
+    even = [100 * efficiency(w, NETWORK, count) for w in works for count in (8, 16, 24, 48)]
     lines = [
         (
             "What does the loop add to the network's own passes?",
-            f"at most {max(ratios(each)[0] for each in images) - 1:.0%} for images,"
-            f" {ratios(tokens)[0] - 1:.0%} for PPO on a small GPT-2",
+            f"at most {max(most)} % for images, {of_tokens} % for PPO on a small GPT-2",
             "`iteration.py`",
         ),
         (
@@ -180,7 +182,7 @@ def answers() -> str:
         ),
         (
             "GRPO beside TRL 1.16?",
-            f"{span(GRPO)} times as fast; SmolLM2: {ratios(SMOLLM2, 'wall')[0]:.2f} by the wall",
+            f"{span(GRPO)} times as fast; SmolLM2: {span(SMOLLM2)} by the wall",
             "`trl_ppo.py --algorithm grpo`, `instructions_trl.py`",
         ),
         (
@@ -193,7 +195,7 @@ def answers() -> str:
         ("How long does the command take to start?", starts(), "`command.py`"),
         (
             "How does it scale?",
-            f"by simulation {min(even):.0%} to {max(even):.0%} efficiency up to 48 GPUs; not"
+            f"by simulation {min(even):.0f} to {max(even):.0f} % efficiency up to 48 GPUs; not"
             " measured on several GPUs",
             "`scaling.py`",
         ),
