@@ -34,9 +34,9 @@ class Row:
 
 ROWS: Mapping[str, Row] = {
     "command": Row("command.py", 2),
-    "ppo": Row("trl_ppo.py --environment trl-1.12", 2),
+    "ppo": Row("trl_ppo.py --rounds 1 --environment trl-1.12", 2),
     "grpo": Row("trl_ppo.py --environment trl-1.16 --algorithm grpo"),
-    "ddpo": Row("trl_ddpo.py --environment trl-0.23", 2),
+    "ddpo": Row("trl_ddpo.py --rounds 1 --environment trl-0.23", 2),
     "rollout": Row("rollout.py", 2),
     "rollout, ends": Row("rollout.py --end 0.04", 2),
     "256": Row("shared_prompts.py --rounds 3", 2),
