@@ -12,8 +12,6 @@ from statistics import median
 
 import yaml
 from performance import DOCS, read
-from scaling import NETWORK, RECIPES, work_of
-from scaling_model import efficiency
 from sides import Side, ratio
 
 PAGE = DOCS / "performance.md"
@@ -148,8 +146,6 @@ def answers() -> str:
     whole, shared = runs(learning)[0]
     compiled = ("compiled", "yours", "plain", "compiled")
     longer = STORED["compiled"]["runs"][0]["figures"]["yours"]["first iteration longer by, s"]
-    works = map(work_of, RECIPES)
-    even = [100 * efficiency(w, NETWORK, count) for w in works for count in (8, 16, 24, 48)]
     lines = [
         (
             "What does the loop add to the network's own passes?",
@@ -193,12 +189,6 @@ def answers() -> str:
         ),
         ("How often does the host wait for a GPU?", waits(), "`tests/device/wait_budgets.py`"),
         ("How long does the command take to start?", starts(), "`command.py`"),
-        (
-            "How does it scale?",
-            f"by simulation {min(even):.0f} to {max(even):.0f} % efficiency up to 48 GPUs; not"
-            " measured on several GPUs",
-            "`scaling.py`",
-        ),
         (
             "Does `memory.compile` help?",
             f"{span(compiled)} × on `tiny_sd3`; the first iteration takes {longer} s longer",
