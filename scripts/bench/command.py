@@ -1,11 +1,16 @@
-"""The wall time of commands that only plan: each should stay well under a second.
+"""The time of commands that only plan, beside `import hydra`: `check` within 3 of it by CPU time.
 
 python scripts/bench/command.py
 """
 
+import resource
 import subprocess
 import sys
-import time
+from collections.abc import Sequence
+from functools import partial
+from time import perf_counter
+
+from sides import finish, machine, parser, turns
 
 COMMANDS = [
     ["--help"],
@@ -16,18 +21,25 @@ COMMANDS = [
 ]
 
 
-def seconds(words: list[str]) -> float:
-    """The wall time of one call."""
-    begun = time.perf_counter()
-    command = [sys.executable, "-m", "rlfactory.cli", *words]
-    subprocess.run(command, capture_output=True, check=False)
-    return time.perf_counter() - begun
+def clocks_of_children() -> tuple[float, float]:
+    """CPU time of the processes that have ended, and wall time."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime, perf_counter()
+
+
+def called(words: Sequence[str]) -> None:
+    """Run a new Python."""
+    subprocess.run([sys.executable, *words], capture_output=True, check=False)
 
 
 def main() -> None:
+    made = parser(__doc__)
+    made.add_argument("--rounds", type=int, default=7)
+    a, began = made.parse_args(), machine()
+    works = {"import hydra": partial(called, ["-c", "import hydra"])}
     for words in COMMANDS:
-        best = min(seconds(words) for _ in range(5))
-        print(f"{best:5.2f} s  rlfactory {' '.join(words)}")
+        works[f"rlfactory {' '.join(words)}"] = partial(called, ["-m", "rlfactory.cli", *words])
+    finish(a, began, {"start": turns(works, a.rounds, clocks_of_children)})
 
 
 if __name__ == "__main__":

@@ -2,24 +2,22 @@
 
     python scripts/bench/compiled.py                          # every setting, minutes on one core
     python scripts/bench/compiled.py model=tiny_sd3 algo=awm  # one of your own
-    python scripts/bench/compiled.py --wall model=sd35        # on a GPU, synchronised
+    python scripts/bench/compiled.py --gpu model=sd35         # synchronised
 
-The network calls of an iteration are repeated, alternately by a model with compiled blocks and by
-one without; the table has the medians. Before that each model runs the iteration itself, whose wall
+The network calls of an iteration are repeated by a model with compiled blocks and by one without,
+in turns. Before that each model runs the iteration itself, whose wall
 time includes compilation; afterwards two iterations with other micro-batches show how much is
 compiled again for them.
 """
 
-import argparse
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
+from functools import partial
 from time import perf_counter
 
 import torch
-from floor import Call, Recorder, floor
-from iteration import clock_of, line
+from floor import Call, Recorder, clock_of, floor
+from sides import Side, finish, machine, parser, turns
 from torch._dynamo.utils import counters
 
 from rlfactory.config.overrides import plan_from_words
@@ -36,7 +34,7 @@ QUIET = ["scoring.background=none", "iterations=1"]
 
 
 @dataclass
-class Side:
+class Model:
     """A model, and the network calls of its first iteration."""
 
     config: Config
@@ -45,7 +43,7 @@ class Side:
     calls: Sequence[Call]
 
 
-def side(words: Sequence[str], compiled: bool) -> Side:
+def model_of(words: Sequence[str], compiled: bool) -> Model:
     """Build a model and run one iteration."""
     config = plan_from_words(*QUIET, *words, f"memory.compile={str(compiled).lower()}").config
     parts = build(config)
@@ -53,7 +51,7 @@ def side(words: Sequence[str], compiled: bool) -> Side:
     with recorder.recording():
         begun = perf_counter()
         Trainer(parts, training_budget(config), NoProgress()).run(lambda *_: None)
-        return Side(config, parts, perf_counter() - begun, recorder.take())
+        return Model(config, parts, perf_counter() - begun, recorder.take())
 
 
 def graphs() -> int:
@@ -61,7 +59,7 @@ def graphs() -> int:
     return int(counters["stats"]["unique_graphs"])
 
 
-def compiled_again(found: Side) -> int:
+def compiled_again(found: Model) -> int:
     """The number of additional graphs for micro-batches of two other sizes."""
     before, size = graphs(), found.config["micro_batch"]
     for other in (size - 1, size // 2 + 1):
@@ -70,41 +68,38 @@ def compiled_again(found: Side) -> int:
     return graphs() - before
 
 
-def measured(words: Sequence[str], rounds: int, wall: bool, threads: int) -> list[str]:
-    """A row: seconds without and with compilation, their ratio, and the cost of compilation."""
-    own = [] if wall else ["hardware=cpu", f"hardware.threads={threads}"]
-    plain = side([*own, *words], compiled=False)
-    before = graphs()
-    fast = side([*own, *words], compiled=True)
-    made = graphs() - before
-    clock = clock_of(wall, plain.parts.model.device)
-    taken: list[tuple[float, float]] = []
-    for _ in range(rounds):
-        times = (sum(floor(s.calls, clock, s.parts.model.weights).values()) for s in (plain, fast))
-        taken.append((next(times), next(times)))
-    slow, quick = (median(times) for times in zip(*taken, strict=True))
-    gain = median(a / b for a, b in taken)
-    price = [f"{fast.seconds - plain.seconds:.0f}", str(made), str(compiled_again(fast))]
-    return [f"{slow:.2f}", f"{quick:.2f}", f"{gain:.2f} ×", *price]
+def repeated(model: Model) -> None:
+    """Repeat the network calls of a model's first iteration."""
+    floor(model.calls, perf_counter, model.parts.model.weights)
+
+
+def measured(words: Sequence[str], rounds: int) -> tuple[dict[str, Side], dict[str, int]]:
+    """The sides, and what compilation costs."""
+    plain, before = model_of(words, compiled=False), graphs()
+    fast, after = model_of(words, compiled=True), graphs()
+    works = {"plain": partial(repeated, plain), "compiled": partial(repeated, fast)}
+    sides = turns(works, rounds, clock_of(plain.parts.model.device))
+    return sides, {
+        "first iteration longer by, s": round(fast.seconds - plain.seconds),
+        "graphs": after - before,
+        "graphs for two other sizes": compiled_again(fast),
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("words", nargs="*", metavar="KEY=VALUE")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=1, help="CPU threads")
-    parser.add_argument("--wall", action="store_true", help="measure wall time, on any device")
-    a = parser.parse_args()
+    made = parser(__doc__)
+    made.add_argument("words", nargs="*", metavar="KEY=VALUE")
+    made.add_argument("--rounds", type=int, default=3)
+    made.add_argument("--threads", type=int, default=1, help="CPU threads of each side")
+    made.add_argument("--gpu", action="store_true", help="on a GPU")
+    a, began = made.parse_args(), machine()
+    own = [] if a.gpu else ["hardware=cpu", f"hardware.threads={a.threads}"]
     settings = {"yours": " ".join(a.words)} if a.words else SETTINGS
-    print(f"torch {torch.__version__}; load before: {os.getloadavg()[0]:.1f}")
-    price = ["first iteration longer by, s", "graphs", "and for two other sizes"]
-    print(line(["", "plain, s", "compiled, s", "", *price]))
-    print(line(["---", *["---:"] * 6]), flush=True)
     torch._inductor.config.force_disable_caches = True  # of what earlier commands compiled
-    for name, text in settings.items():
-        print(line([name, *measured(text.split(), a.rounds, a.wall, a.threads)]), flush=True)
+    found = {name: measured([*own, *text.split()], a.rounds) for name, text in settings.items()}
+    figures = {name: price for name, (_, price) in found.items()}
+    print(figures)
+    finish(a, began, {name: sides for name, (sides, _) in found.items()}, figures=figures)
 
 
 if __name__ == "__main__":

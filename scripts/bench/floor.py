@@ -10,13 +10,16 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
+from probe import clocks
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from rlfactory.model.lm.attention import PreallocatedLayer
 
-Clock = Callable[[], float]
+Clock = Callable[[], Any]
+"""Reads seconds: a number, or one of each of several clocks."""
 Weights = Callable[[str], AbstractContextManager[None]]
 
 
@@ -106,20 +109,31 @@ def _bare(value: Any) -> Any:
     return value.detach().requires_grad_(value.requires_grad)
 
 
-def floor(calls: Sequence[Call], clock: Clock, weights: Weights) -> dict[str, float]:
+def clock_of(device: torch.device) -> Clock:
+    """The CPU time of this process and the wall time, after synchronising the device."""
+
+    def read() -> Any:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return np.array(clocks())
+
+    return read
+
+
+def floor(calls: Sequence[Call], clock: Clock, weights: Weights) -> dict[str, Any]:
     """Seconds of the repeated calls by phase; learning ones with a backward pass from ones."""
-    spent = dict.fromkeys([call.phase for call in calls], 0.0)
+    spent: dict[str, Any] = dict.fromkeys([call.phase for call in calls], 0.0)
     for cache in {id(c): c for call in calls for c in _caches(call)}.values():
         _empty(cache)
     for call in calls:
         with weights(call.weights):
-            spent[call.phase] += _seconds(call, clock)
+            spent[call.phase] = spent[call.phase] + _seconds(call, clock)
     for module in {id(call.module): call.module for call in calls}.values():
         module.zero_grad(set_to_none=True)
     return spent
 
 
-def _seconds(call: Call, clock: Clock) -> float:
+def _seconds(call: Call, clock: Clock) -> Any:
     """Of one call, and of its backward pass."""
     with ExitStack() as under:
         under.enter_context(torch.inference_mode() if call.inference else nullcontext())

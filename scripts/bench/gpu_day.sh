@@ -7,7 +7,7 @@
 #
 # Each stage is a process of at most nine minutes (MINUTES). Results are appended to FOLDER/STAGE.jsonl one by one, so the
 # same command resumes where it was stopped; errors are rows too, and --retry measures them again. TRL_PYTHON is the Python
-# of an environment with trl==1.12.0, for the comparison of PPO.
+# of an environment with trl==1.12.0, for the comparison of PPO and GRPO.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -16,8 +17,10 @@ from typing import Any
 
 import torch
 from full_size import bench, configured, estimate_text, flops, foreseen, peak_flops
-from probe import median
+from performance import run
+from probe import median, seconds
 from processes import make_models, measure
+from sides import Side, ratio
 
 from rlfactory.config.memory.devices import GIB
 from rlfactory.config.memory.estimate import peak_of
@@ -180,40 +183,75 @@ def compiled_rows(setup: Setup) -> list[Row]:
 # -- tokens
 
 
-def ppo(size: str, batch: int, words: Sequence[str], setup: Setup) -> Result:
-    """PPO on a GPT-2 with random weights; beside TRL where its Python was given."""
+def tokens(size: str, batch: int, critic: str, words: Sequence[str], setup: Setup) -> Result:
+    """PPO, or GRPO without a critic, on a GPT-2 with random weights; beside TRL where its Python
+    was given.
+    """
     length = 8 if setup.pretends else 75
     job: Result = {
         **{"batch": batch, "prompt": 8, "response": length, "epochs": 4, "minibatches": 4},
         **{"threads": os.cpu_count() or 1, "iterations": 2 if setup.pretends else 4},
-        **{"hardware": "cpu" if setup.pretends else "gpu", "critic": "separate"},
+        **{"hardware": "cpu" if setup.pretends else "gpu", "critic": critic, "group": 8},
         "more": list(words),
     }
     with tempfile.TemporaryDirectory() as folder:
         job |= make_models(folder, size=size, prompts=batch, length=8, threads=job["threads"])
+        if critic == "none":
+            del job["reward"]
         sides = {"rlfactory": measure("ppo_rlfactory.py", job)}
         if setup.trl_python is not None:
-            sides["TRL"] = measure("ppo_trl.py", job, setup.trl_python)
+            script = "grpo_trl.py" if critic == "none" else "ppo_trl.py"
+            sides["TRL"] = measure(script, job, setup.trl_python)
     result: Result = {}
     for side, found in sides.items():
-        seconds = median(found["iterations"])
-        result |= {f"{side} {phase}, s": spent for phase, spent in seconds.items()}
-        result[f"{side} tokens/s"] = batch * length / sum(seconds.values())
-    if "TRL tokens/s" in result:
-        result["times faster"] = result["rlfactory tokens/s"] / result["TRL tokens/s"]
+        _, spent = seconds(median(found["iterations"]))
+        result |= {f"{side}, s": spent, f"{side} tokens/s": batch * length / spent}
+    if "TRL, s" in result:
+        result["times faster"] = result["TRL, s"] / result["rlfactory, s"]
     return result
 
 
 def token_rows(setup: Setup) -> list[Row]:
-    """GPT-2's own size, in two precisions and two batch sizes."""
+    """GPT-2's own size: PPO in two precisions and two batch sizes, and GRPO."""
     size = "tiny_gpt2" if setup.pretends else "gpt2"
     batches = (8,) if setup.pretends else (32, 128)
     settings = {"float32": [], "bfloat16": ["precision=bf16"]}
-    return [
-        Row(f"{size}, {batch} texts, {name}", partial(ppo, size, batch, words))
+    rows = [
+        Row(f"{size}, {batch} texts, {name}", partial(tokens, size, batch, "separate", words))
         for batch in batches
         for name, words in settings.items()
     ]
+    grpo = [Row(f"GRPO, {size}, {b} texts", partial(tokens, size, b, "none", [])) for b in batches]
+    return [*rows, *grpo]
+
+
+# -- the ratios of docs/performance.md
+
+
+def ratios(command: str, small: str, setup: Setup) -> Result:
+    """Wall seconds of a bench's two sides, and how many times as fast the second one is."""
+    typed = f"{command} {small if setup.pretends else '--gpu'}"
+    result: Result = {}
+    for name, sides in run(typed, setup.folder)["comparisons"].items():
+        what = name.rpartition(", ")[2]
+        one, other = (Side(**side) for side in sides.values())
+        for side, found in zip(sides, (one, other), strict=True):
+            result[f"{what}, {side}, s"] = statistics.median(found.wall)
+        result[f"{what}, times as fast"] = ratio(one, other, "wall")
+    return result
+
+
+def ratio_rows(setup: Setup) -> list[Row]:
+    """Iterations beside their floors, rollouts beside `generate`, learning from whole rows."""
+    del setup
+    few = "--rounds 1 prompts_per_iteration=2 group_size=4"
+    short = "--rounds 1 --prompt 16 --new 4"
+    rows = {f"iteration.py --only {name}": few for name in ("nft", "grpo", "ddpo", "tokens")}
+    gpt2 = "rollout.py --layers 12 --width 768 --vocabulary 50257"
+    rows |= {gpt2: short, f"{gpt2} --end 0.04": short}
+    for text in ("", " --dtype bfloat16", " --prompts 8 --dtype bfloat16"):
+        rows[f"shared_prompts.py{text}"] = f"{short} --group 2"
+    return [Row(command, partial(ratios, command, small)) for command, small in rows.items()]
 
 
 # -- the same bits
@@ -349,10 +387,16 @@ STAGES = (
     ),
     Stage(
         "tokens",
-        "PPO on GPT-2",
+        "PPO and GRPO on GPT-2",
         "124 M parameters, random weights, 75 new tokens after 8, 4 passes × 4 minibatches; "
         "medians after the first iteration.",
         token_rows,
+    ),
+    Stage(
+        "ratios",
+        "The ratios of [performance](performance.md)",
+        "Both sides in turns, by the wall.",
+        ratio_rows,
     ),
     Stage(
         "bits",

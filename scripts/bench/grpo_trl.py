@@ -7,30 +7,30 @@ from typing import Any
 import torch
 import trl
 from datasets import Dataset
-from probe import Clock, job, report
+from probe import Laps, job, report
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 FASTEST = {
-    **{"gradient_checkpointing": False, "bf16": False, "use_cpu": True, "disable_tqdm": True},
+    **{"gradient_checkpointing": False, "bf16": False, "disable_tqdm": True},
     **{"report_to": "none", "save_strategy": "no", "dataloader_pin_memory": False},
 }
-"""How TRL runs on a CPU; nothing of what is learned."""
+"""How TRL runs; nothing of what is learned."""
 
 
 class Timed(TrainerCallback):
     """Ends an iteration after so many optimizer steps."""
 
-    def __init__(self, clock: Clock, steps: int) -> None:
-        self.clock, self.steps, self.taken = clock, steps, 0
+    def __init__(self, steps: int) -> None:
+        self.laps, self.steps, self.taken = Laps(), steps, 0
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
-        self.clock.begin()
+        self.laps = Laps()
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         self.taken += 1
         if self.taken % self.steps == 0:
-            self.clock.end()
+            self.laps.end("iteration")
 
 
 def settings(job: dict[str, Any], folder: str) -> GRPOConfig:
@@ -46,6 +46,7 @@ def settings(job: dict[str, Any], folder: str) -> GRPOConfig:
         max_completion_length=job["response"],
         generation_kwargs={"min_new_tokens": job["response"]},
         logging_strategy="no",
+        use_cpu=job.get("hardware", "cpu") == "cpu",
         **FASTEST,
     )
 
@@ -61,7 +62,7 @@ def main() -> None:
     words = AutoTokenizer.from_pretrained(asked["policy"], padding_side="left")
     words.pad_token = words.pad_token or words.eos_token
     lines = Path(asked["prompts"]).read_text(encoding="utf-8").split("\n")
-    clock = Clock(asked.get("cpu_time", False))
+    timed = Timed(asked["epochs"] * asked["minibatches"])
     with tempfile.TemporaryDirectory() as folder:
         grpo = GRPOTrainer(
             AutoModelForCausalLM.from_pretrained(asked["policy"], dtype=torch.float32),
@@ -69,10 +70,10 @@ def main() -> None:
             args=settings(asked, folder),
             train_dataset=Dataset.from_dict({"prompt": lines}),
             processing_class=words,
-            callbacks=[Timed(clock, asked["epochs"] * asked["minibatches"])],
+            callbacks=[timed],
         )
         grpo.train()
-    report("trl", trl.__version__, clock.iterations)
+    report("trl", trl.__version__, timed.laps.iterations)
 
 
 if __name__ == "__main__":

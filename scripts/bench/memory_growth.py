@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from processes import keep
+from sides import machine, parser
 
 VOCABULARIES = (4096, 16384, 65536, 262144)
 BATCHES = ((16, 32), (32, 32), (64, 32), (32, 64))
@@ -129,14 +130,11 @@ def table(found: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--only", choices=["tokens", "images"], help="one of the two kinds")
-    parser.add_argument("--algo", nargs="+", choices=ALGORITHMS, default=list(ALGORITHMS))
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
-    parser.add_argument("--job", help=argparse.SUPPRESS)
-    a = parser.parse_args()
+    made = parser(__doc__)
+    made.add_argument("--only", choices=["tokens", "images"], help="one of the two kinds")
+    made.add_argument("--algo", nargs="+", choices=ALGORITHMS, default=list(ALGORITHMS))
+    made.add_argument("--job", help=argparse.SUPPRESS)
+    a, began = made.parse_args(), machine()
     if a.job:
         print(json.dumps(measure(json.loads(a.job))))
         return
@@ -147,7 +145,7 @@ def main() -> None:
         found[name] = worked(job)
         print(f"{name}: {found[name]['held']:.0f} MiB", file=sys.stderr, flush=True)
     print(table(found))
-    keep(a, measured=found)
+    keep(a, machine=began, figures=found)
 
 
 if __name__ == "__main__":

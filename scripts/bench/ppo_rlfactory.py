@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from probe import Clock, job, report
+from probe import Laps, job, report
 
 from rlfactory import __version__
 from rlfactory.config.overrides import plan_from_words
@@ -57,23 +57,17 @@ def overrides(job: dict[str, Any]) -> list[str]:
 def main() -> None:
     asked = job()
     config = plan_from_words(*overrides(asked)).config
-    iterations = []
-    clock = Clock(asked.get("cpu_time", False))
 
     def note(iteration: int, metrics: Metrics, rollout: Rollout) -> None:
         tokens = require(rollout.tokens, "tokens")
         assert tokens.prompt.shape == (asked["batch"], asked["prompt"])
         assert tokens.mask.sum() == asked["batch"] * asked["response"]
-        if asked.get("cpu_time", False) or asked["critic"] == "none":
-            clock.end()
-            return
-        sample, score, learn = (metrics[f"time/{name}"] for name in ("sample", "score", "learn"))
-        iterations.append({"rollout": sample + score, "learn": learn})
+        laps.end("learn")
 
     trainer = Trainer(build(config), training_budget(config), NoProgress())
-    clock.begin()
-    trainer.run(note)
-    report("rlfactory", __version__, clock.iterations or iterations)
+    laps = Laps()
+    trainer.run(note, before_learning=lambda: laps.lap("rollout"))
+    report("rlfactory", __version__, laps.iterations)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,12 @@
 
 import tempfile
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import torch
 import trl
 from datasets import Dataset
-from probe import Clock, job, report
+from probe import Laps, job, report
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
@@ -21,27 +20,21 @@ from trl.experimental.ppo import PPOConfig, PPOTrainer
 class Timed(TrainerCallback):
     """Times iterations; learning starts at the first joint forward pass of policy and critic."""
 
-    def __init__(self, shape: tuple[int, int], whole: Clock) -> None:
-        self.shape, self.whole = shape, whole
-        self.iterations: list[dict[str, float]] = []
-        self.began = perf_counter()
-        self.rollout: float | None = None
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self.shape, self.laps, self.is_learning = shape, Laps(), False
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
-        self.began = perf_counter()
-        self.whole.begin()
+        self.laps = Laps()
 
     def before_forward(self, module: torch.nn.Module, _: Any, inputs: dict[str, Any]) -> None:
         assert inputs["input_ids"].shape == self.shape
-        if self.rollout is None:
-            self.rollout = perf_counter() - self.began
+        if not self.is_learning:
+            self.laps.lap("rollout")
+            self.is_learning = True
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        assert self.rollout is not None
-        self.whole.end()
-        learn = perf_counter() - self.began - self.rollout
-        self.iterations.append({"rollout": self.rollout, "learn": learn})
-        self.began, self.rollout = perf_counter(), None
+        self.laps.end("learn")
+        self.is_learning = False
 
 
 def settings(job: dict[str, Any], folder: str) -> PPOConfig:
@@ -95,16 +88,13 @@ def main() -> None:
     asked = job()
     torch.set_num_threads(asked["threads"])
     width = asked["prompt"] + asked["response"]
-    clock = Timed(
-        (asked["batch"] // asked["minibatches"], width), Clock(asked.get("cpu_time", False))
-    )
+    timed = Timed((asked["batch"] // asked["minibatches"], width))
     with tempfile.TemporaryDirectory() as folder:
         ppo = trainer(asked, folder)
-        ppo.add_callback(clock)
-        ppo.model.register_forward_pre_hook(clock.before_forward, with_kwargs=True)
+        ppo.add_callback(timed)
+        ppo.model.register_forward_pre_hook(timed.before_forward, with_kwargs=True)
         ppo.train()
-    found = clock.whole.iterations if asked.get("cpu_time", False) else clock.iterations
-    report("trl", trl.__version__, found)
+    report("trl", trl.__version__, timed.laps.iterations)
 
 
 if __name__ == "__main__":

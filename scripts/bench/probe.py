@@ -14,21 +14,26 @@ PACKAGES = ["torch", "transformers"]
 Seconds = Mapping[str, float]
 
 
-class Laps:
-    """Seconds of each phase of each iteration: wall time, and CPU time of all threads.
+def clocks() -> tuple[float, float]:
+    """CPU time of all threads of this process, and wall time.
 
     On a busy machine the wall time grows, and the CPU time hardly.
     """
+    return process_time(), perf_counter()
+
+
+class Laps:
+    """Seconds of each phase of each iteration by both clocks."""
 
     def __init__(self) -> None:
         self.iterations: list[dict[str, float]] = []
         self._now: dict[str, float] = {}
-        self._at = perf_counter(), process_time()
+        self._at = clocks()
 
     def lap(self, phase: str) -> None:
         """End a phase, and name it."""
-        began, self._at = self._at, (perf_counter(), process_time())
-        wall, cpu = (now - then for now, then in zip(self._at, began, strict=True))
+        began, self._at = self._at, clocks()
+        cpu, wall = (now - then for now, then in zip(self._at, began, strict=True))
         self._now |= {phase: wall, f"{phase} cpu": cpu}
 
     def end(self, phase: str) -> None:
@@ -38,23 +43,10 @@ class Laps:
         self._now = {}
 
 
-class Clock:
-    """Seconds of whole iterations: CPU time of all threads, or wall time."""
-
-    def __init__(self, cpu_time: bool) -> None:
-        self.read = process_time if cpu_time else perf_counter
-        self.iterations: list[dict[str, float]] = []
-        self.begin()
-
-    def begin(self) -> None:
-        """Start the first iteration."""
-        self._at = self.read()
-
-    def end(self) -> None:
-        """End an iteration, and start the next one."""
-        now = self.read()
-        self.iterations.append({"iteration": now - self._at})
-        self._at = now
+def seconds(iteration: Seconds) -> tuple[float, float]:
+    """CPU and wall seconds of all phases."""
+    cpu = sum(spent for phase, spent in iteration.items() if phase.endswith(" cpu"))
+    return cpu, sum(iteration.values()) - cpu
 
 
 def job() -> dict[str, Any]:

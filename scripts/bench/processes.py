@@ -15,11 +15,12 @@ SIZES = ["tiny_gpt2", "gpt2"]
 
 
 def environment(folder: Path, packages: Sequence[str]) -> Path:
-    """Create a virtual environment with packages in the tested versions; returns its Python."""
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    """The Python of a virtual environment, created with packages in the tested versions."""
     python = folder / "bin" / "python"
-    install = ["-m", "pip", "install", "-q", "-c", str(CONSTRAINTS)]
-    subprocess.run([str(python), *install, *packages], check=True)
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+        install = ["-m", "pip", "install", "-q", "-c", str(CONSTRAINTS)]
+        subprocess.run([str(python), *install, *packages], check=True)
     return python
 
 
@@ -45,6 +46,19 @@ def measure(
     """The figures that a script prints for a job, as its last line."""
     printed = call(script, json.dumps(job), threads=job["threads"], python=python)
     found: dict[str, Any] = json.loads(printed.splitlines()[-1])
+    return found
+
+
+def alternate(
+    jobs: Mapping[str, tuple[str, Mapping[str, Any]]], rounds: int, trl_python: Path
+) -> dict[str, list[dict[str, Any]]]:
+    """The figures of each side's processes, which take turns: those of `*_trl.py` are TRL's."""
+    found: dict[str, list[dict[str, Any]]] = {side: [] for side in jobs}
+    for _ in range(rounds):
+        for side, (script, job) in jobs.items():
+            python = trl_python if script.endswith("_trl.py") else sys.executable
+            found[side].append(measure(script, job, python))
+            print(f"{side}: {found[side][-1]}", file=sys.stderr, flush=True)
     return found
 
 

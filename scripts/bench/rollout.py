@@ -7,16 +7,15 @@
     python scripts/bench/rollout.py --prompt 256 --new 32 --group 8  # 8 responses to each prompt
 
 The rollout also records log-probabilities and values, which `generate` would compute again.
+Seconds are those of a thousand tokens.
 """
 
-import argparse
 import tempfile
-import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from statistics import median
 
 import torch
+from floor import clock_of
+from sides import finish, machine, parser, turns
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from torch import Tensor
@@ -51,7 +50,9 @@ def generated(model: CausalLM, prompt: Tensor, length: int, *, least: int | None
     return ids[:, prompt.shape[1] :]
 
 
-def build(folder: Path, layers: int, width: int, vocabulary: int, ends: int) -> CausalLM:
+def build(
+    folder: Path, layers: int, width: int, vocabulary: int, ends: int, device: torch.device
+) -> CausalLM:
     """A GPT-2 with random weights, saved and loaded as any other.
 
     The first `ends` of its tokens end a text.
@@ -67,66 +68,44 @@ def build(folder: Path, layers: int, width: int, vocabulary: int, ends: int) -> 
         eos_token_id=[*range(ends)],
     )
     GPT2LMHeadModel(config).save_pretrained(folder)
-    return CausalLM(torch.device("cpu"), path=str(folder))
-
-
-def tokens_per_second(
-    works: Mapping[str, Callable[[], int]], repeats: int, clock: Callable[[], float]
-) -> dict[str, list[float]]:
-    """Rates of each repeat, after one for warm-up; `work` returns its number of tokens.
-
-    The works take turns, so that what else the machine does slows all of them.
-    """
-    rates: dict[str, list[float]] = {name: [] for name in works}
-    for _ in range(repeats + 1):
-        for name, work in works.items():
-            begun = clock()
-            tokens = work()
-            rates[name].append(tokens / (clock() - begun))
-    return {name: found[1:] for name, found in rates.items()}
+    return CausalLM(device, path=str(folder))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--vocabulary", type=int, default=4096)
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--prompt", type=int, default=8)
-    parser.add_argument("--group", type=int, default=1, help="responses to each prompt")
-    parser.add_argument("--new", type=int, default=75)
-    parser.add_argument("--end", type=float, default=0.0, help="share of tokens that end a text")
-    parser.add_argument("--repeats", type=int, default=8)
-    parser.add_argument("--threads", type=int, help="of torch; default: its own")
-    parser.add_argument("--cpu-time", action="store_true", help="for a machine that is busy")
-    a = parser.parse_args()
+    made = parser(__doc__)
+    made.add_argument("--layers", type=int, default=4)
+    made.add_argument("--width", type=int, default=256)
+    made.add_argument("--vocabulary", type=int, default=4096)
+    made.add_argument("--batch", type=int, default=32)
+    made.add_argument("--prompt", type=int, default=8)
+    made.add_argument("--group", type=int, default=1, help="responses to each prompt")
+    made.add_argument("--new", type=int, default=75)
+    made.add_argument("--end", type=float, default=0.0, help="share of tokens that end a text")
+    made.add_argument("--rounds", type=int, default=8)
+    made.add_argument("--threads", type=int, default=1, help="CPU threads of each side")
+    made.add_argument("--gpu", action="store_true", help="on a GPU")
+    a, began = made.parse_args(), machine()
+    torch.set_num_threads(a.threads)
+    device = torch.device("cuda" if a.gpu else "cpu")
     ends = max(1, round(a.end * a.vocabulary))
     with tempfile.TemporaryDirectory() as folder:
-        model = build(Path(folder), a.layers, a.width, a.vocabulary, ends)
-    prompt = torch.randint(ends, a.vocabulary, (a.batch // a.group, a.prompt))
+        model = build(Path(folder), a.layers, a.width, a.vocabulary, ends, device)
+    prompt = torch.randint(ends, a.vocabulary, (a.batch // a.group, a.prompt), device=device)
     prompt = prompt.repeat_interleave(a.group, 0)
     mask = torch.ones_like(prompt, dtype=torch.bool)
     dynamics = Token(length=a.new, stop_at_end=a.end > 0)
 
-    def ours() -> int:
-        uniform = torch.rand(a.batch, a.new)
-        return int(model.rollout(prompt, mask, dynamics, uniform).mask.sum())
+    def ours() -> float:
+        uniform = torch.rand(a.batch, a.new, device=device)
+        return int(model.rollout(prompt, mask, dynamics, uniform).mask.sum()) / 1000
 
-    def theirs() -> int:
+    def theirs() -> float:
         ids = generated(model, prompt, a.new, least=None if a.end else a.new)
         before = (ids < ends).cumsum(1) - (ids < ends).long()
-        return int((before == 0).sum()) if a.end else ids.numel()
+        return (int((before == 0).sum()) if a.end else ids.numel()) / 1000
 
-    if a.threads:
-        torch.set_num_threads(a.threads)
-    clock = time.process_time if a.cpu_time else time.perf_counter
-    rates = tokens_per_second({"generate": theirs, "rollout": ours}, a.repeats, clock)
-    for name, found in rates.items():
-        ratios = [mine / other for mine, other in zip(found, rates["generate"], strict=True)]
-        spread = f"({min(ratios):.2f} to {max(ratios):.2f})" if name == "rollout" else ""
-        print(f"{name:<10} {median(found):10,.0f} tokens/s  {median(ratios):.2f}x {spread}")
+    works = {"generate": theirs, "rlfactory": ours}
+    finish(a, began, {"rollout": turns(works, a.rounds, clock_of(device))})
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ WORKERS.add("grpo_trl.py")
 @pytest.fixture(scope="module")
 def bench() -> Iterator[dict[str, ModuleType]]:
     sys.path.insert(0, str(BENCH))
-    names = ("floor", "iteration", "memory_growth", "scaling")
+    names = ("floor", "memory_growth", "scaling")
     yield {name: importlib.import_module(name) for name in names}
     sys.path.remove(str(BENCH))
 
@@ -97,29 +97,6 @@ def test_the_floor_makes_them_again_with_their_backward_passes(
     assert set(spent) == {"sample", "learn"}
     assert min(spent.values()) > 0
     assert all(p.grad is None for p in network.parameters())
-
-
-def test_ratios_are_of_a_round_and_medians_of_them(bench: dict[str, ModuleType]) -> None:
-    def turn(scale: float, learn: float) -> object:
-        spent = {"sample": 1.1, "score": 0.1, "learn": learn, "iteration": 1.2 + learn}
-        bare = {"sample": 1.0, "learn": 2.0}
-        return bench["iteration"].Round(
-            {k: scale * v for k, v in spent.items()}, {k: scale * v for k, v in bare.items()}, 7
-        )
-
-    # of three rounds the second ran while the machine was busy
-    found = bench["iteration"].summary([turn(1, 2.4), turn(9, 2.4), turn(1, 3.0)])
-    assert found["learn"] == pytest.approx(1.2)
-    assert found["sample"] == pytest.approx(1.1)
-    assert found["total"] == pytest.approx(3.6 / 3)
-    assert "score" not in found
-
-
-def test_bars_are_those_of_the_kind(bench: dict[str, ModuleType]) -> None:
-    bar = bench["iteration"].bar
-    assert bar("total", ["model=tiny_gpt2"]) == 1.3
-    assert bar("total", ["model=tiny_sd3"]) == 1.15
-    assert bar("sample", ["model=tiny_gpt2"]) == 1.1
 
 
 def touch(mebibytes: int) -> None:

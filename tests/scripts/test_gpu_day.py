@@ -91,6 +91,29 @@ def test_both_kinds_of_network_run_small(gpu_day: ModuleType, setup: Any) -> Non
         assert found["images/s in all"] > 0
 
 
+def test_a_ratio_is_by_the_wall_of_both_sides(
+    gpu_day: ModuleType, setup: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages, typed = sys.modules[gpu_day.Stage.__module__], []
+
+    def run(command: str, folder: Path) -> dict[str, Any]:
+        typed.append((command, folder))
+        sides = {
+            "itself": {"cpu": [1, 1], "wall": [3, 6]},
+            "floor": {"cpu": [1, 1], "wall": [2, 4]},
+        }
+        return {"comparisons": {"nft, iteration": sides}}
+
+    monkeypatch.setattr(stages, "run", run)
+    found = stages.ratios("iteration.py --only nft", "--rounds 1", setup)
+    assert typed == [("iteration.py --only nft --rounds 1", setup.folder)]
+    assert found == {
+        "iteration, itself, s": 4.5,
+        "iteration, floor, s": 3,
+        "iteration, times as fast": 1.5,
+    }
+
+
 def test_all_stages_have_rows_with_names_of_their_own(gpu_day: ModuleType, setup: Any) -> None:
     for stage in gpu_day.STAGES:
         names = [row.name for row in stage.rows(setup)]
