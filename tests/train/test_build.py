@@ -214,11 +214,9 @@ def test_an_evaluation_may_have_a_size_of_its_own() -> None:
     drawn = sampler.draw(["a red circle"], seed=0, stream="evaluation")
     assert drawn.images is not None
     assert drawn.images.shape == (1, 3, 32, 32)
+    odd = config("evaluation.size=32")
     with pytest.raises(ModelError, match="size=30"):
-        build(
-            config("evaluation.size=32")
-            | {"evaluation": {"size": 30, "steps": 7, "prompts": 1, "weights": "ema"}}
-        )
+        build({**odd, "evaluation": {**odd["evaluation"], "size": 30}})
 
 
 @pytest.mark.parametrize(("lines", "count"), [(3, 4), (100, 8)])

@@ -155,7 +155,7 @@ BESIDE = {
 """What is typed beside a name that depends on it: of its kind of model, data or algorithm."""
 ROW = '{"prompt": "a", "chosen": "b", "rejected": "c", "completion": "d", "answer": "e"}\n'
 SCORE = "def score(prompts, completions, **columns):\n    return [1.0 for _ in completions]\n"
-RUN = "model: {_target_: rlfactory.model.sd3.SD3, finetune: full}\n"
+RUN = "{iterations: 1, model: {_target_: rlfactory.model.sd3.SD3, finetune: full}}"
 EXTRAS = {"optimizer=adamw_8bit", "engine=vllm"}
 """Words that need packages which need not be installed."""
 
