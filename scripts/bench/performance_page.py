@@ -22,13 +22,13 @@ STORED = read()
 Ratio = tuple[str, str, str, str]
 """A row's name, its comparison, and two sides."""
 ITERATIONS = {
-    "`tiny_sd3`, NFT": "nft",
-    "`tiny_sd3`, GRPO": "grpo",
-    "`tiny_sd3`, AWM": "awm",
-    "`tiny_sd`, DDPO": "ddpo",
-    "`tiny_flux`, GRPO": "flux",
-    "`tiny_sd3`, NFT, `precision=bf16`": "nft, bf16",
-    "`tiny_gpt2`, PPO": "tokens",
+    "`tiny_sd3`, NFT": "nft, iteration",
+    "`tiny_sd3`, GRPO": "grpo, iteration",
+    "`tiny_sd3`, AWM": "awm, iteration",
+    "`tiny_sd`, DDPO": "ddpo, iteration",
+    "`tiny_flux`, GRPO": "flux, iteration",
+    "`tiny_sd3`, NFT, `precision=bf16`": "nft, bf16, iteration",
+    "`tiny_gpt2`, PPO's learning": "tokens, learn",
 }
 DDPO: dict[str, Ratio] = {
     "small": ("ddpo", "iteration", "TRL", "rlfactory"),
@@ -100,7 +100,7 @@ def machines() -> str:
 def iterations() -> str:
     """Iterations beside their floors: a ratio is how much longer they take."""
     lines = [
-        line(label, ("iteration", f"{name}, iteration", "itself", "floor"), memory=False)
+        line(label, ("iteration", name, "itself", "floor"), memory=False)
         for label, name in ITERATIONS.items()
     ]
     return table(["", "iteration, s", "floor, s", "ratio", "by the wall", "load"], lines)
@@ -138,7 +138,7 @@ def prompts() -> str:
 
 def answers() -> str:
     """The first table: a question, its answer, and the command that gives it."""
-    images = [("iteration", f"{n}, iteration", "itself", "floor") for n in ITERATIONS.values()]
+    images = [("iteration", name, "itself", "floor") for name in ITERATIONS.values()]
     *most, of_tokens = [round(100 * ratios(each)[0] - 100) for each in images]
     rows = ("rollout", "rollout, ends", "64")
     plain, ends, many = (span((row, "rollout", "generate", "rlfactory")) for row in rows)
@@ -149,7 +149,7 @@ def answers() -> str:
     lines = [
         (
             "What does the loop add to the network's own passes?",
-            f"at most {max(most)} % for images, {of_tokens} % for PPO on a small GPT-2",
+            f"at most {max(most)} % for images, {of_tokens} % for PPO's learning on a small GPT-2",
             "`iteration.py`",
         ),
         (
