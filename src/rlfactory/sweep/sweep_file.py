@@ -1,6 +1,7 @@
 """Read and check a file of `sweeps/`: a published table, and how its rows are run."""
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,12 +77,9 @@ def file_of(name: str) -> Path:
     known = sweeps()
     if name in known:
         return known[name]
-    if os.path.isfile(f"{name}.yaml"):
-        message, fix = (
-            f"is {name}, and a file is named with its ending",
-            f"rlfactory sweep {name}.yaml",
-        )
-        raise PlanError([Problem("sweep", message, fix)])
+    if os.path.isfile(file := f"{name}.yaml"):
+        message = f"is {name}, and a file is named with its ending"
+        raise PlanError([Problem("sweep", message, f"rlfactory sweep {shlex.quote(file)}")])
     raise PlanError([unknown_name("sweep", "sweep", name, known, "rlfactory sweep ")])
 
 
