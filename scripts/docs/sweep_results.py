@@ -95,7 +95,9 @@ def is_earlier(name: str, results: Path) -> bool:
     stored = results / f"{name}.json"
     if not stored.is_file():
         return False
-    return bool(json.loads(stored.read_text(encoding="utf-8"))["form"] != form_now(_sheet(name)))
+    form, now = json.loads(stored.read_text(encoding="utf-8"))["form"], form_now(_sheet(name))
+    # a row may have had no run
+    return form["seeds"] != now["seeds"] or not form["rows"].items() <= now["rows"].items()
 
 
 def publish(report: Report, name: str, results: Path, form: Form) -> None:

@@ -84,6 +84,16 @@ def test_runs_of_another_form_decide_nothing(
     assert "## Claims" not in page
 
 
+@pytest.mark.parametrize(("row", "earlier"), [(None, False), ([["algo=grpo"]], True)])
+def test_a_row_that_has_no_run_is_no_other_form(row: object, earlier: bool, results: Path) -> None:
+    stored = json.loads((results / f"{NAME}.json").read_text(encoding="utf-8"))
+    rows = stored["form"]["rows"]
+    name, _ = rows.popitem()
+    rows |= {name: row} if row else {}
+    (results / f"{NAME}.json").write_text(json.dumps(stored), encoding="utf-8")
+    assert sweep_results.is_earlier(NAME, results) == earlier
+
+
 def test_the_form_has_no_seed_and_nothing_that_a_search_draws() -> None:
     words = ["algo=grpo", "seed=3", "optimizer.lr=1e-4"]
     job = sweep_results.Job("a", "row", "a", words, {"seed": 3})

@@ -116,7 +116,8 @@ def test_the_verdict_follows_from_the_interval(ends: tuple[float, float], word: 
 
 
 def test_the_page_is_what_is_stored() -> None:
-    assert all(label in DOCS.text() for label in DOCS.LABELS.values())
+    text = DOCS.text()
+    assert all(label in text for label in DOCS.LABELS.values())
     assert DOCS.TIMES_FIGURE.is_file()
     assert DOCS.GRADIENTS_FIGURE.is_file()
     assert len(DOCS.read()["rollouts"]) >= 5
