@@ -25,9 +25,8 @@ SMALL = (
     *("evaluation.prompts=1", "evaluation.grid=1", "evaluation.preview_every=0"),
     *("updates_per_iteration=1", "hardware=cpu"),
 )
-DRAWN = (*SMALL, "group_size=2", "prompts.count=50")
-LETTERS = "reward=length"
-"""Differs among samples, where a right answer may be none."""
+LETTERS = ("group_size=2", "reward=length")
+"""Differ among samples, where a right answer may be none."""
 ASKED = [{"role": "user", "content": "What is the capital of France?"}]
 ROWS: list[dict[str, Any]] = [
     {"prompt": ASKED, "completion": " Paris.", "chosen": " Paris.", "rejected": " I like cheese."},
@@ -58,10 +57,16 @@ def weights(run: rl.Run) -> dict[str, torch.Tensor]:
     ids=" ".join,
 )
 def test_online(words: tuple[str, ...], tmp_path: Path) -> None:
-    trained = rows(rl.train(*DRAWN, *words, LETTERS, run_dir=tmp_path / "run"))
+    """The prompt is what transformers makes of the message."""
+    asked = [{"role": "user", "content": "Tell me a story."}]  # answers differ
+    run = rl.train(*SMALL, *LETTERS, *words, prompts=[asked], run_dir=tmp_path / "run")
+    trained = rows(run)
     assert len(trained) == 2
     assert all(row["grad/norm"] > 0 for row in trained)
     assert all(row["ratio/first_max_dev"] < 1e-4 for row in trained)
+    tokenizer = AutoTokenizer.from_pretrained(zoo_path("smollm2"))
+    expected = tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
+    assert expected in (run.path / "prompt.txt").read_text()
 
 
 @pytest.mark.parametrize("algo", ["sft", "dpo"])
@@ -73,17 +78,8 @@ def test_on_data(algo: str, tmp_path: Path) -> None:
     assert all(row["grad/norm"] > 0 for row in trained)
 
 
-def test_the_prompt_is_what_transformers_makes_of_the_message(tmp_path: Path) -> None:
-    run = rl.train(
-        *SMALL, "iterations=1", "group_size=2", LETTERS, prompts=[ASKED], run_dir=tmp_path / "run"
-    )
-    tokenizer = AutoTokenizer.from_pretrained(zoo_path("smollm2"))
-    expected = tokenizer.apply_chat_template(ASKED, tokenize=False, add_generation_prompt=True)
-    assert expected in (run.path / "prompt.txt").read_text()
-
-
 def test_a_run_is_resumed_to_the_same_weights_and_peft_opens_its_export(tmp_path: Path) -> None:
-    words = (*DRAWN, LETTERS, "learning_rate.lora=0.01", "checkpoint.every=1")
+    words = (*SMALL, *LETTERS, "prompts.count=50", "learning_rate.lora=0.01", "checkpoint.every=1")
     run = rl.train(*words, run_dir=tmp_path / "run")
     paused = rl.train(*words, run_dir=tmp_path / "paused", until=1)
     paused.resume()
