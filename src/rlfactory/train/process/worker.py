@@ -8,9 +8,11 @@ import logging
 import os
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
+from typing import TextIO, cast
 
 import torch
 
@@ -29,7 +31,7 @@ from rlfactory.train.process.ranks import as_peer_lost, logs_of, require_same_co
 from rlfactory.train.process.run_arguments import RunArguments
 from rlfactory.train.process.signals import Stop
 from rlfactory.train.session import Session
-from rlfactory.utils.console import print_error, print_status
+from rlfactory.utils.console import Guarded, print_error, print_status
 from rlfactory.utils.errors import UserError, explained
 
 log = logging.getLogger(__name__)
@@ -85,7 +87,8 @@ def train_in_python(
     and returns `interrupted`.
     """
     folder, stop = RunFolder(path), Stop()
-    with torch_defaults(), _begun(folder, stop) as config:
+    shown = redirect_stdout(cast(TextIO, Guarded(sys.stdout)))
+    with torch_defaults(), shown, _begun(folder, stop) as config:
         try:
             status = _train(folder, config, stop, until, force, listeners)
         except Exception as error:
