@@ -60,7 +60,8 @@ def run_rank(arguments: RunArguments) -> int:
 
 def run_main_process(arguments: RunArguments) -> int:
     """Train a run, from its newest checkpoint if it has one; returns the exit code."""
-    folder, stop = RunFolder(arguments.run), Stop()
+    # the user's code may change the current folder
+    folder, stop = RunFolder(arguments.run.absolute()), Stop()
     try:
         with _begun(folder, stop, arguments.take_over) as config:
             try:
@@ -86,7 +87,7 @@ def train_in_python(
     Like the command, but errors are raised. Ctrl-C (in a notebook: interrupting the kernel) saves
     and returns `interrupted`.
     """
-    folder, stop = RunFolder(path), Stop()
+    folder, stop = RunFolder(path.absolute()), Stop()
     shown = redirect_stdout(cast(TextIO, Guarded(sys.stdout)))
     with torch_defaults(), shown, _begun(folder, stop) as config:
         try:
@@ -121,7 +122,7 @@ def run_non_main_process(
     try:
         with stop:
             hardware = build_hardware(config)
-            folder = RunFolder(require_same_config(hardware, config, path))
+            folder = RunFolder(require_same_config(hardware, config, path).absolute())
             with attach_log(folder, hardware.rank):
                 outcome = Session(config, folder, until, force, stop, hardware).run()
             hardware.close()
