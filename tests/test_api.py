@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import os
 import re
 import signal
 import subprocess
@@ -497,6 +498,23 @@ def test_an_error_is_raised_and_the_run_has_failed(live: Mapping[str, Any], tmp_
     with pytest.raises(Exception, match="no score"):
         rl.train(*SMALL, **live, reward=broken, prompts=PROMPTS, run_dir=tmp_path / "run")
     assert rl.load_run(tmp_path / "run").status == "failed"
+
+
+def test_a_run_stays_where_it_began(
+    live: Mapping[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reward that changed the current folder had half of the run written there."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+
+    def leaving(completions: Sequence[str]) -> list[float]:
+        os.chdir(elsewhere)
+        return [0.5] * len(completions)
+
+    monkeypatch.chdir(tmp_path)
+    run = rl.train(*SMALL, **live, reward=leaving, prompts=PROMPTS, run_dir="run")
+    assert run.after == {"leaving": 0.5}
+    assert [*elsewhere.iterdir()] == []
 
 
 @pytest.mark.slow

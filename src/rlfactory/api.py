@@ -114,11 +114,11 @@ def train(
         _require_one_process(planned)
         require_possible(planned.config)
         use_portable_kernels(planned.config["hardware"])
+        run = Run(planned.run_dir, arguments.objects)
         if _begin(planned, arguments, typed, force):
             from rlfactory.train.process.worker import train_in_python  # torch, silenced
 
-            train_in_python(planned.run_dir, until, force, listeners)
-    run = Run(planned.run_dir, arguments.objects)
+            train_in_python(run.path, until, force, listeners)
     run.show()
     return run
 

@@ -440,3 +440,15 @@ def test_interruption_has_the_shells_code(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(SystemExit) as stopped:
         app.main()
     assert stopped.value.code == 130
+
+
+def test_a_terminal_without_a_character_shows_its_escape(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "rlfactory.cli", "--cfg", "job", "run_dir='größe'"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert rb"gr\xf6\xdfe" in done.stdout

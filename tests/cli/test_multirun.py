@@ -211,3 +211,8 @@ def test_a_launcher_of_hydra_runs_the_jobs_elsewhere(
     shown = capsys.readouterr()
     assert "seed=2: done" in shown.out
     assert "failed: seed=1" in shown.err
+
+
+def test_a_launcher_that_there_is_not_is_a_problem_of_the_plan() -> None:
+    with pytest.raises(PlanError, match="there is no launcher nonsense"):
+        app.dispatch(["check", "-m", "seed=1,2", "hydra/launcher=nonsense"])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rlfactory.rollout import GeneratedSamples
-from rlfactory.run.folder import RunFolder
+from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.scores import Scores, read_evaluations
 from rlfactory.tools import restore
 from rlfactory.tools import restore as module
@@ -81,3 +81,10 @@ def test_each_prompt_set_is_written_and_printed_with_intervals(
         assert (own.samples / f"{written.stem}.md").is_file()
         assert read_evaluations(own) == {}, "no evaluation of the training"
     assert sum(line.startswith("samples: ") for line in lines) == 2
+
+
+def test_where_scores_can_not_be_kept_nothing_is_evaluated(tmp_path: Path) -> None:
+    (tmp_path / "evaluations").write_text("no folder")
+    message = r"can't be written \(File exists\), .*cp -r \S+ FOLDER && rlfactory evaluate FOLDER"
+    with pytest.raises(RunFolderError, match=message):
+        restore.evaluate(tmp_path, {}, best=False)

@@ -561,3 +561,15 @@ def test_only_what_is_to_stay_stays(start: Start, tmp_path: Path) -> None:
     start(tmp_path / "run", *words, "checkpoint.best=false", "evaluation.every=0").run()
     names = sorted(p.name for p in (tmp_path / "run" / "checkpoints").iterdir())
     assert names == ["step_000002", "step_000004", "step_000005"]
+
+
+def test_a_beginning_that_left_no_checkpoint_is_logged_anew(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a run that was killed before its first one, TensorBoard had each iteration twice."""
+    told: list[str] = []
+    monkeypatch.setattr(NoLogger, "restart", lambda *_: told.append("restart"), raising=False)
+    monkeypatch.setattr(NoLogger, "resume", lambda *_: told.append("resume"), raising=False)
+    start(tmp_path / "run", "evaluation.every=0", until=1).run()
+    start(tmp_path / "run", "evaluation.every=0")
+    assert told == ["restart", "resume"]

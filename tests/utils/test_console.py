@@ -151,8 +151,23 @@ def test_control_characters_are_shown_as_escapes() -> None:
     ],
 )
 def test_a_terminal_shows_control_characters_that_are_not_ours(text: str, shown: str) -> None:
+    terminal, pipe = Terminal(newline=""), io.StringIO(newline="")
+    for stream in (terminal, pipe):
+        assert Guarded(stream).write(text) == len(text)
+    assert (terminal.getvalue(), pipe.getvalue()) == (shown, text)
+
+
+def test_what_an_encoding_lacks_is_shown_as_escapes() -> None:
     written = io.BytesIO()
-    stream = Guarded(written, "utf-8", newline="")
-    assert stream.write(text) == len(text)
-    stream.flush()
-    assert written.getvalue().decode() == shown
+    stream = io.TextIOWrapper(written, "latin-1")
+    print("größer … \udcff", file=Guarded(stream), flush=True)
+    assert written.getvalue() == b"gr\xf6\xdfer \\u2026 \\udcff\n"
+
+
+def test_what_nobody_reads_is_dropped() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as pipe:
+        for line in ("one", "x" * 100_000, "two"):
+            print(line, file=Guarded(pipe), flush=True)
+    print("no stream at all", file=Guarded(None), flush=True)

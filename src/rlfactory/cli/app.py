@@ -26,7 +26,7 @@ from rlfactory.config.problems import PlanError, Problem, closest, override_key,
 from rlfactory.config.schema.root import GROUPS
 from rlfactory.hardware.environment import is_non_main, is_quiet
 from rlfactory.hardware.portable import use_portable_kernels
-from rlfactory.utils.console import guard_terminal, print_error, printable
+from rlfactory.utils.console import guard_output, print_error, printable
 from rlfactory.utils.current_folder import leave_current_folder, trust_names
 from rlfactory.utils.errors import UserError, explained
 from rlfactory.utils.processes import exit_at_once, rare_collection
@@ -45,7 +45,7 @@ def main() -> None:
         os.environ["TTY_COMPATIBLE"] = "0"
     try:
         leave_current_folder()
-        guard_terminal()
+        guard_output()
         sys.argv[1:] = plain_words(sys.argv[1:])
         code = dispatch(sys.argv[1:])
         sys.stdout.flush()
@@ -56,10 +56,6 @@ def main() -> None:
             command = working_command(error.problems, sys.argv[1:])
             print(printable(report(error.problems, sys.argv[1:], command)), file=sys.stderr)
         code = 2
-    except BrokenPipeError:
-        # the reader closed the pipe; Python would complain again when it closes stdout
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
     except KeyboardInterrupt:
         code = 130
     except Exception as error:

@@ -42,12 +42,11 @@ def run_jobs(words: Sequence[str], start: Callable[[Plan], int]) -> int:
         1 if a job failed, else 0.
     """
     sweep = Path("multirun") / datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    of_launcher = [w for w in words if override_key(w).startswith(LAUNCHER)]
-    request = read_request([sweep.name, *of_launcher])
+    request = _launcher(words, sweep)
     require_launcher(request.launcher, request.launcher_words)
     jobs = jobs_of(words, sweep)
     plans = _plans(jobs)
-    if of_launcher:
+    if any(override_key(word).startswith(LAUNCHER) for word in words):
         failed = _launched(jobs, plans, request, sweep)
     else:
         codes = {name: _code(plan, start, words) for name, plan in plans.items()}
@@ -55,6 +54,11 @@ def run_jobs(words: Sequence[str], start: Callable[[Plan], int]) -> int:
     if failed:
         print("failed: " + ", ".join(failed), file=sys.stderr)
     return 1 if failed else 0
+
+
+def _launcher(words: Sequence[str], sweep: Path) -> SweepArguments:
+    """What words say of a launcher; PlanError where there is none of that name."""
+    return read_request([sweep.name, *(w for w in words if override_key(w).startswith(LAUNCHER))])
 
 
 def _code(plan: Plan, start: Callable[[Plan], int], words: Sequence[str]) -> int:
@@ -116,6 +120,7 @@ def planned_jobs(words: Sequence[str], sweep: Path = Path("multirun/DATE_TIME"))
     """The plan of every job by its name, in the order in which they run; arguments and errors as
     `jobs_of`, and PlanError with the problems of all jobs, each once with its jobs.
     """
+    _launcher(words, sweep)  # whether it can be used here is asked where it is
     return _plans(jobs_of(words, sweep))
 
 

@@ -1,9 +1,11 @@
 """Restores a finished run's weights from a checkpoint, for the commands that use them."""
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from rlfactory.config.memory.devices import is_out_of_memory
@@ -103,6 +105,14 @@ def evaluate(path: Path, config: Config, best: bool) -> None:
     evaluations are named by their iteration.
     """
     folder, name = RunFolder(path), datetime.now().strftime("%Y-%m-%d_%H-%M-%S-%f")
+    try:  # before what takes long
+        folder.evaluations.mkdir(exist_ok=True)
+        with TemporaryFile(dir=folder.evaluations):
+            pass
+    except OSError as error:
+        reason = f"{folder.evaluations} can't be written ({error.strerror})"
+        copy = f"cp -r {shlex.quote(str(path))} FOLDER && rlfactory evaluate FOLDER"
+        raise RunFolderError(f"{reason}, and scores are kept there; type {copy}") from error
     with restored_run(path, config, best) as (_, evaluator):
         evaluation = evaluator(config["evaluation"]["weights"])
         evaluators, sets = {"": evaluator, **evaluator.sets}, {"": evaluation, **evaluation.sets}

@@ -37,8 +37,8 @@ class Run:
     """
 
     def __init__(self, path: Path, objects: Mapping[str, Any] | None = None) -> None:
-        self.path = path
-        self.folder = RunFolder(path)
+        self.path = path.absolute()
+        self.folder = RunFolder(self.path)
         self._objects = dict(objects or {})
         self._shown_in: int | None = None
 

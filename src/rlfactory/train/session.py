@@ -160,6 +160,8 @@ class Session:
         # the scores of data say nothing about what is learned from them
         trains = self.components.algo.samples_from == "policy"
         main = self.components.reward.main if trains else ""
+        if resume is None:  # the folder may have a beginning that was killed before a checkpoint
+            self.logger.restart(folder.path)
         self.logger.start(folder.path, self.config)
         path = folder.metrics if self.is_main_process else None
         self.metrics = MetricsLog(path, [self.logger])

@@ -1,6 +1,6 @@
 """Text for the terminal: messages beside a command's own output, and formats of values."""
 
-import io
+import errno
 import logging
 import math
 import os
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,27 +40,55 @@ def print_error(message: str) -> None:
     print_status(f"error: {message}")
 
 
-class Guarded(io.TextIOWrapper):
-    """A terminal's stream that shows control characters instead of obeying them.
+class Guarded:
+    """A stream of this process that shows what can be shown, and fails for nothing of that kind.
 
-    Colours, and what rewrites a line of progress, pass. A prompt, a response or a name of a run
-    that somebody sent could otherwise set the clipboard or the title, or hide what was printed.
+    Characters that its encoding lacks become escapes. Once its reader has gone (`| head`, a closed
+    terminal), what is written is dropped: a run trains on without anybody who watches. A terminal
+    gets control characters as escapes, but for colours and what rewrites a line of progress: a
+    prompt, a response or a name of a run that somebody sent could otherwise set the clipboard or
+    the title, or hide what was printed.
     """
 
+    def __init__(self, stream: TextIO | None) -> None:
+        # a service may have none
+        self._stream = stream or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        self._is_terminal = self._stream.isatty()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
     def write(self, text: str) -> int:
-        """Write with control characters as `\\x1b`."""
-        super().write(_CONTROL.sub(lambda found: found[1] or ascii(found[0])[1:-1], text))
+        """Write a text, with escapes such as `\\x1b` and `\\xe4`."""
+        encoding = self._stream.encoding or "utf-8"
+        shown = text.encode(encoding, "backslashreplace").decode(encoding)
+        if self._is_terminal:
+            shown = _CONTROL.sub(lambda found: found[1] or ascii(found[0])[1:-1], shown)
+        with self._dropping():
+            self._stream.write(shown)
         return len(text)
 
+    def flush(self) -> None:
+        """Flush the stream."""
+        with self._dropping():
+            self._stream.flush()
 
-def guard_terminal() -> None:
-    """Let standard output and error be `Guarded` where they are a terminal."""
+    @contextmanager
+    def _dropping(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in (errno.EPIPE, errno.EIO):
+                raise
+            # what is buffered goes there too, now and when Python closes the stream
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+
+
+def guard_output() -> None:
+    """Let standard output and error be `Guarded`."""
     for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if isinstance(stream, io.TextIOWrapper) and stream.isatty():
-            encoding, errors = stream.encoding, stream.errors
-            buffer = stream.detach()
-            setattr(sys, name, Guarded(buffer, encoding, errors, line_buffering=True))
+        if not isinstance(stream := getattr(sys, name), Guarded):
+            setattr(sys, name, Guarded(stream))
 
 
 @contextmanager

@@ -46,6 +46,21 @@ def test_the_first_is_a_wish_and_the_second_an_order(
     assert signal.getsignal(number) is former
 
 
+def test_a_wish_is_noted_where_nobody_reads_the_answer() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    former = os.dup(2)
+    os.dup2(writing, 2)
+    try:
+        with Stop() as stop, stop.wished():
+            send(signal.SIGTERM)
+            assert stop.asked == signal.SIGTERM
+    finally:
+        os.dup2(former, 2)
+        for handle in (former, writing):
+            os.close(handle)
+
+
 def test_where_there_is_nothing_to_lose_the_first_is_an_order() -> None:
     with Stop() as stop:
         with stop.wished():

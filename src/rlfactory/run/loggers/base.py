@@ -30,10 +30,10 @@ GRID, TABLE = "eval/samples", "eval/table"
 class Logger(ABC):
     """Sends metrics, images and tables to a service.
 
-    Constructors take keyword-only configuration and no run-time arguments. The order of calls: at
-    most one of `resume` and `restart`, then `start`, then any number of `log`, `images` and `table`
-    with iterations that do not fall, then `finish`. `state_dict` is called at every checkpoint.
-    Only the main process has a logger.
+    Constructors take keyword-only configuration and no run-time arguments. The order of calls:
+    `resume` or `restart`, `start`, then any number of `log`, `images` and `table` with iterations
+    that do not fall, then `finish`. `state_dict` is called at every checkpoint. Only the main
+    process has a logger.
 
     Any method may raise any exception: the run then continues without the logger (see
     `fault_tolerant`), and `rlfactory sync` sends everything from the run folder later.
@@ -65,7 +65,7 @@ class Logger(ABC):
         del state, iteration
 
     def restart(self, run_dir: Path) -> None:
-        """Prepare to log all of a run again from its first iteration; called before `start`.
+        """Prepare to log all of a run, perhaps once more; called before `start`.
 
         Args:
             run_dir: the run folder.

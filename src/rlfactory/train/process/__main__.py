@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rlfactory.train.process.run_arguments import EXIT_CODE, RunArguments
 from rlfactory.train.process.signals import SIGNALS
-from rlfactory.utils.console import print_status
+from rlfactory.utils.console import guard_output, print_status
 from rlfactory.utils.current_folder import leave_current_folder
 from rlfactory.utils.processes import exit_at_once, rare_collection, terminate_with_parent
 
@@ -26,6 +26,7 @@ def main(argv: Sequence[str]) -> int:
         # until training handles it, Ctrl-C ends this process without a traceback
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     leave_current_folder()
+    guard_output()
     code_file = Path(argv[argv.index(EXIT_CODE) + 1]) if os.environ["RANK"] == "0" else None
     if code_file is not None:
         code_file.unlink(missing_ok=True)  # of an attempt before this one

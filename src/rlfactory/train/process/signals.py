@@ -5,7 +5,7 @@ point, a second one stops at once.
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from signal import SIGINT, SIGTERM, SIGUSR1, SIGUSR2
 from types import FrameType
@@ -114,7 +114,8 @@ class Stop(ExitStack):
             self.has_interrupted = True
             raise KeyboardInterrupt
         if not self.quiet:
-            os.write(2, STOPPING)  # not print: the signal may have interrupted one half-way
+            with suppress(OSError):  # nobody may read it
+                os.write(2, STOPPING)  # not print: the signal may have interrupted one half-way
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,11 @@ import logging
 import os
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
+from typing import TextIO, cast
 
 import torch
 
@@ -29,7 +31,7 @@ from rlfactory.train.process.ranks import as_peer_lost, logs_of, require_same_co
 from rlfactory.train.process.run_arguments import RunArguments
 from rlfactory.train.process.signals import Stop
 from rlfactory.train.session import Session
-from rlfactory.utils.console import print_error, print_status
+from rlfactory.utils.console import Guarded, print_error, print_status
 from rlfactory.utils.errors import UserError, explained
 
 log = logging.getLogger(__name__)
@@ -58,7 +60,8 @@ def run_rank(arguments: RunArguments) -> int:
 
 def run_main_process(arguments: RunArguments) -> int:
     """Train a run, from its newest checkpoint if it has one; returns the exit code."""
-    folder, stop = RunFolder(arguments.run), Stop()
+    # the user's code may change the current folder
+    folder, stop = RunFolder(arguments.run.absolute()), Stop()
     try:
         with _begun(folder, stop, arguments.take_over) as config:
             try:
@@ -84,8 +87,9 @@ def train_in_python(
     Like the command, but errors are raised. Ctrl-C (in a notebook: interrupting the kernel) saves
     and returns `interrupted`.
     """
-    folder, stop = RunFolder(path), Stop()
-    with torch_defaults(), _begun(folder, stop) as config:
+    folder, stop = RunFolder(path.absolute()), Stop()
+    shown = redirect_stdout(cast(TextIO, Guarded(sys.stdout)))
+    with torch_defaults(), shown, _begun(folder, stop) as config:
         try:
             status = _train(folder, config, stop, until, force, listeners)
         except Exception as error:
@@ -118,7 +122,7 @@ def run_non_main_process(
     try:
         with stop:
             hardware = build_hardware(config)
-            folder = RunFolder(require_same_config(hardware, config, path))
+            folder = RunFolder(require_same_config(hardware, config, path).absolute())
             with attach_log(folder, hardware.rank):
                 outcome = Session(config, folder, until, force, stop, hardware).run()
             hardware.close()
