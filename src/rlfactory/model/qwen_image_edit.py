@@ -73,6 +73,6 @@ class QwenImageEdit(QwenImage):
         return super()._written(f"Picture 1: <|vision_start|><|image_pad|><|vision_end|>{prompt}")
 
     def pipeline_settings(self) -> Sequence[str]:
-        """Pictures keep their size."""
-        height, width = self.edges
-        return (f"import {edit_plus.__name__} as edit", f"edit.VAE_IMAGE_SIZE = {height} * {width}")
+        """The picture keeps its size."""
+        size = "picture.width * picture.height"
+        return (f"import {edit_plus.__name__} as edit", f"edit.VAE_IMAGE_SIZE = {size}")
