@@ -280,7 +280,8 @@ def called(model: PipelineModel, pipe: Any, rows: slice, output: str) -> Any:
         arguments["image"] = [prompt.open() for prompt in with_pictures(model, PROMPTS)[rows]]
         if model.media == "videos":  # not a list of one
             (arguments["image"],) = arguments["image"]
-    exec("\n".join(model.pipeline_settings()), {})
+    names = {"picture": arguments["image"][0]} if model.media == "images" and model.pictures else {}
+    exec("\n".join(model.pipeline_settings()), names)
     found = pipe(
         prompt=prompts,
         num_inference_steps=STEPS,

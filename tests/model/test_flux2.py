@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from diffusers import FlowMatchEulerDiscreteScheduler
 from diffusers.pipelines.flux2.pipeline_flux2_klein import compute_empirical_mu
 
 from rlfactory.dynamics.schedule import Schedule
@@ -27,6 +28,12 @@ def test_noise_levels_follow_the_number_of_steps(flux2_folder: Path) -> None:
     second = [noise_levels(schedule, model.resolution, steps)[steps // 2] for steps in (4, 40)]
     shifts = [empirical_shift(16, steps) for steps in (4, 40)]
     assert [float(x) for x in second] == pytest.approx([s / (s + 1) for s in shifts], rel=1e-5)
+
+
+def test_a_shift_that_is_not_dynamic_is_the_schedulers(flux2_folder: Path) -> None:
+    model = Flux2Klein(torch.device("cpu"), path=str(flux2_folder), size=64, text_tokens=128)
+    model.pipe.scheduler = FlowMatchEulerDiscreteScheduler(shift=3.0)
+    assert [model.resolution_of(64).shift_of(steps) for steps in (4, 40)] == [3.0, 3.0]
 
 
 def test_a_distilled_model_has_no_guidance(flux2_folder: Path, tmp_path: Path) -> None:

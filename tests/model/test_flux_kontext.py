@@ -14,6 +14,7 @@ from rlfactory.model.pipelines.embedding_cache import PromptCache
 from rlfactory.model.pipelines.noise_levels import noise_levels
 from rlfactory.prompts.edits import EditsPrompts
 from rlfactory.prompts.ops.pictured import PicturedText, png_of
+from rlfactory.tools.export.snippet import Source, image_snippet
 from rlfactory.train.sampling.trajectories import integrate_ode
 from rlfactory.utils.errors import ModelError
 
@@ -90,6 +91,13 @@ def test_an_evaluation_may_have_another_size_than_its_pictures(make: Make) -> No
     model = make()
     x = torch.randn(1, *model.resolution_of([96, 64]).shape)
     assert model.predict(x, torch.tensor([0.5]), model.encode([asked(0)])).shape == x.shape
+    schedule = {"kind": "uniform", "steps": 2, "shift": None}
+    config = {"model": {"size": 64}, "evaluation": {"size": [96, 64]}, "schedule": schedule}
+    model.resolution = model.resolution_of([96, 64])
+    sigmas = noise_levels(Schedule(**schedule), model.resolution)
+    code = image_snippet(model, config, sigmas, Source(model.path), prompt=TEXT).code
+    assert "height=96, width=64" in code
+    assert "Image.new('RGB', (64, 64)" in code
 
 
 def test_the_cache_tells_pictures_and_sizes_apart(make: Make, tmp_path: Path) -> None:

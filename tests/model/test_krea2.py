@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from diffusers import FlowMatchEulerDiscreteScheduler
 
 from rlfactory.model.krea2 import Krea2
 from rlfactory.utils.errors import ModelError
@@ -34,6 +35,8 @@ def test_the_distilled_model_has_one_shift(krea2_folder: Path, turbo: Path) -> N
     base, distilled = (opened(folder) for folder in (krea2_folder, turbo))
     assert [distilled.resolution_of(size).shift for size in (64, 128)] == [math.exp(1.15)] * 2
     assert base.resolution_of(64).shift < base.resolution_of(128).shift < math.exp(1.15)
+    distilled.pipe.scheduler = FlowMatchEulerDiscreteScheduler(shift=3.0)
+    assert distilled.resolution_of(64).shift == 3.0
     with pytest.raises(ModelError, match=r"guidance=2: .* distilled .* type model.guidance=1"):
         opened(turbo, guidance=2.0)
 

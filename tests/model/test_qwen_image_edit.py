@@ -4,13 +4,17 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from diffusers.pipelines.qwenimage import pipeline_qwenimage_edit_plus as edit_plus
+from PIL import Image
 from tiny_pipelines import with_pictures
 
 from rlfactory.model.pipelines.embedding_cache import PromptCache
 from rlfactory.model.qwen_image_edit import QwenImageEdit
+from rlfactory.prompts.ops.pictured import PicturedText
 from rlfactory.utils.errors import ModelError
 
 Make = Callable[..., QwenImageEdit]
@@ -40,6 +44,28 @@ def test_both_passes_of_guidance_read_the_prompts_own_picture(make: Make) -> Non
     torch.testing.assert_close(
         model.predict(x, t, model.encode(prompts)), expected, atol=1e-5, rtol=0
     )
+
+
+def test_pictures_beside_samples_of_any_size_are_the_pipelines(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, seen = make(size=[48, 80]), list[torch.Tensor]()
+    encode = model.pipe.vae.encode
+
+    def encoded(pixels: torch.Tensor) -> Any:
+        seen.append(pixels)
+        return encode(pixels)
+
+    monkeypatch.setattr(model.pipe.vae, "encode", encoded)
+    monkeypatch.setattr(edit_plus, "VAE_IMAGE_SIZE", 48 * 80)
+    (prompt,) = with_pictures(model, TEXTS[:1])
+    assert isinstance(prompt, PicturedText)
+    picture = prompt.open().resize((80, 48), Image.Resampling.LANCZOS)
+    shown = {"height": 48, "width": 80, "num_inference_steps": 2, "output_type": "latent"}
+    model.pipe(prompt=str(prompt), image=picture, **shown, **model.pipeline_arguments())
+    model.encode([prompt])
+    assert torch.equal(*seen)
+    assert seen[0].shape[-2:] == (64, 64)
 
 
 def test_the_cache_tells_sizes_and_negative_prompts_apart(make: Make, tmp_path: Path) -> None:

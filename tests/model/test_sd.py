@@ -169,6 +169,14 @@ def test_another_prediction_is_refused(make: MakeSD, sd_folder: Path, tmp_path: 
         make(path=str(folder))
 
 
+def test_a_teacher_predicts_what_its_student_does(
+    plain: SD, sd_folder: Path, sd_v_folder: Path
+) -> None:
+    assert plain.frozen(str(sd_folder)).pipe.unet is not plain.pipe.unet
+    with pytest.raises(ModelError, match="predicts v_prediction; the model is .* epsilon"):
+        plain.frozen(str(sd_v_folder))
+
+
 def test_sizes_are_multiples_of_eight(make: MakeSD) -> None:
     with pytest.raises(ModelError, match=r"^size=60: multiples of 8"):
         make(size=60)

@@ -80,6 +80,23 @@ def test_one_of_the_two_is_trained_alone(
     assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 1
 
 
+@torch.no_grad()
+def test_a_teacher_has_networks_of_its_own(
+    make: Make, train: Train, wan_folder: Path, wan22_folder: Path, tmp_path: Path
+) -> None:
+    student = make()
+    x, condition = latents(student, 5), student.encode(["a"] * 5)
+    before, teacher = student.predict(x, TIMES, condition), student.frozen(str(wan22_folder))
+    train(student)
+    assert torch.equal(teacher.predict(x, TIMES, condition), before)
+    assert (student.predict(x, TIMES, condition) != before).flatten(1).any(1).all()
+    student.export(tmp_path)
+    with pytest.raises(ModelError, match="adapters of one network"):
+        student.frozen(str(tmp_path / "transformer_2"))
+    with pytest.raises(ModelError, match="is a WanPipeline; the model is .* of two networks"):
+        student.frozen(str(wan_folder))
+
+
 def test_an_export_of_both_begins_both(make: Make, train: Train, tmp_path: Path) -> None:
     model = make()
     train(model)

@@ -51,8 +51,10 @@ class Flux2Klein(FlowModel):
         return 2 * super().latent_pixels
 
     def resolution_of(self, size: Size) -> Resolution:
-        """The shift depends on the number of steps too."""
+        """A dynamic shift depends on the number of steps too."""
         found = super().resolution_of(size)
+        if not found.dynamic:
+            return found
         _, rows, columns = found.shape
         return replace(found, step_shift=partial(empirical_shift, rows * columns))
 

@@ -32,7 +32,7 @@ from rlfactory.model.pipelines.latents import (
 )
 from rlfactory.model.pipelines.loading import load_pipeline
 from rlfactory.model.pipelines.modular import save_pipeline
-from rlfactory.model.pipelines.teacher_files import adapter_folder
+from rlfactory.model.pipelines.teacher_files import adapter_folder, teacher_fault
 from rlfactory.model.pipelines.text_encoders import open_pipeline, report_cut
 from rlfactory.model.precision import Precision
 from rlfactory.model.prompt_encoding import NEGATIVE, PLAIN, PromptEncoding
@@ -171,22 +171,27 @@ class PipelineModel(PromptEncoding):
 
     def frozen(self, path: str) -> Self:
         """See the contract; prompts are encoded once, for both."""
-        adapters = adapter_folder(path)
-        others = {name: part for name, part in self.pipe.components.items() if name != self.part}
+        adapters, parts = adapter_folder(path), self.pipe.components
+        own = {n: parts[n] for n in (self.part, self.second_part) if parts.get(n) is not None}
+        others = {name: part for name, part in parts.items() if name not in own}
         kind, base = getattr(diffusers, self.pipeline), path if adapters is None else self.path
         pipe: Any = load_pipeline(kind, base, self.precision.weights, **others)
-        network = getattr(pipe, self.part)
-        if adapters is not None:
-            network = with_adapters(network, adapters)
-        own, given = self.network.config, network.config
-        if given.in_channels != own.in_channels:
-            raise ModelError(
-                f"algo.teachers has {path}, of latents with {given.in_channels} channels; the"
-                f" model's have {own.in_channels}"
-            )
+        if fault := teacher_fault(path, self.path):
+            raise ModelError(f"algo.teachers has {path}, {fault}")
         teacher = copy.copy(self)
         teacher.pipe, teacher.lora = pipe, None
-        setattr(pipe, self.part, network.requires_grad_(False).eval().to(self.device))
+        vars(teacher).pop("network", None)  # two as one are kept
+        for name, trained in own.items():
+            network = getattr(pipe, name)
+            if adapters is not None:
+                network = with_adapters(network, adapters)
+            given, channels = network.config.in_channels, trained.config.in_channels
+            if given != channels:
+                raise ModelError(
+                    f"algo.teachers has {path}, of latents with {given} channels; the model's have"
+                    f" {channels}"
+                )
+            setattr(pipe, name, network.requires_grad_(False).eval().to(self.device))
         return teacher
 
     def prepare(self) -> None:

@@ -31,9 +31,10 @@ class Krea2(FlowModel):
     adapted = SINGLE_PROJECTIONS
 
     def resolution_of(self, size: Size) -> Resolution:
-        """The distilled model has one shift for all."""
+        """The dynamic shift of the distilled model is the same for all."""
         found = super().resolution_of(size)
-        return replace(found, shift=DISTILLED_SHIFT) if self.pipe.config.is_distilled else found
+        is_one = found.dynamic and self.pipe.config.is_distilled
+        return replace(found, shift=DISTILLED_SHIFT) if is_one else found
 
     def _tokens_read(self) -> int:
         ends = self.pipe.prompt_template_encode_num_suffix_tokens

@@ -5,6 +5,7 @@ the device on which it is built.
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from itertools import chain
 from typing import Any, Literal
 
 import torch
@@ -81,6 +82,23 @@ class Precision:
         if self._current == torch.float32:
             return nullcontext()
         return torch.autocast(device.type, dtype=self._current)
+
+
+def in_dtype(network: Any, dtype: torch.dtype) -> Any:
+    """The same network, stored as its library loads it in that dtype: some networks keep layers in
+    float32, and what no file has, such as the frequencies of positions, loses no digits.
+    """
+    kept = {*(getattr(network, "_keep_in_fp32_modules_strict", None) or ())}
+    # which transformers' networks have, and heed these in float16 alone
+    if not hasattr(network, "_keep_in_fp32_modules_strict") or dtype == torch.float16:
+        kept |= {*(getattr(network, "_keep_in_fp32_modules", None) or ())}
+    in_files = network.state_dict(keep_vars=True)
+    for name, tensor in chain(network.named_parameters(), network.named_buffers()):
+        if tensor.is_floating_point():
+            own = torch.float32 if kept & {*name.split(".")} else dtype
+            wider = torch.promote_types(tensor.dtype, dtype)
+            tensor.data = tensor.data.to(own if name in in_files else wider)
+    return network
 
 
 @contextmanager

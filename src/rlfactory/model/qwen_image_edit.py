@@ -1,6 +1,7 @@
 """Adapter for Qwen-Image-Edit, which edits a picture by an instruction."""
 
 from collections.abc import Sequence
+from math import prod
 
 import torch
 from diffusers.pipelines.qwenimage import pipeline_qwenimage_edit_plus as edit_plus
@@ -43,17 +44,19 @@ class QwenImageEdit(QwenImage):
             texts[NEGATIVE] = self.negative_prompt
         row: dict[str, Tensor] = {}
         for kind, text in texts.items():
-            read = self.pipe.encode_prompt([text], image=[self._shown(picture)], device=self.device)
+            shown = [self._shown(picture)]
+            read = self.pipe.encode_prompt([text], image=shown, device=self.device)
             row |= {kind + name: rows for name, rows in self._padded(*read).items()}
-        pixels = self.pipe.image_processor.preprocess(picture, *self.edges)
+        # which has whole 32 pixels an edge, whatever the sample has
+        pixels = self.pipe.image_processor.preprocess(self._shown(picture, prod(self.edges)))
         with self.memory.decoding(self.pipe.vae, self.device):
             latents = self._latents_of(pixels.to(self.device)).contiguous()
         return {**row, "picture": latents}
 
-    def _shown(self, picture: Image.Image) -> Image.Image:
-        """The picture in the size in which the pipeline shows it to its text encoder."""
-        ratio = picture.width / picture.height
-        width, height = edit_plus.calculate_dimensions(edit_plus.CONDITION_IMAGE_SIZE, ratio)
+    def _shown(self, picture: Image.Image, area: int | None = None) -> Image.Image:
+        """The picture as the pipeline resizes it to an area; None: that for its text encoder."""
+        area, ratio = area or edit_plus.CONDITION_IMAGE_SIZE, picture.width / picture.height
+        width, height = edit_plus.calculate_dimensions(area, ratio)
         return self.pipe.image_processor.resize(picture, height, width)
 
     def _pictures(self, text: TextEmbeddings) -> list[Tensor]:
@@ -70,6 +73,6 @@ class QwenImageEdit(QwenImage):
         return super()._written(f"Picture 1: <|vision_start|><|image_pad|><|vision_end|>{prompt}")
 
     def pipeline_settings(self) -> Sequence[str]:
-        """Pictures keep their size."""
-        height, width = self.edges
-        return (f"import {edit_plus.__name__} as edit", f"edit.VAE_IMAGE_SIZE = {height} * {width}")
+        """The picture keeps its size."""
+        size = "picture.width * picture.height"
+        return (f"import {edit_plus.__name__} as edit", f"edit.VAE_IMAGE_SIZE = {size}")

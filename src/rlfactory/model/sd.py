@@ -56,7 +56,6 @@ class SD(PipelineModel):
         Args:
             lora_targets: Module names, or all-linear; null: the four projections of every
                 attention.
-            negative_prompt: The prompt that guidance steers away from; empty: embeddings of zeros.
         """
         options |= {"lora_rank": lora_rank, "lora_alpha": lora_alpha, "guidance": guidance}
         super().__init__(*given, **options)

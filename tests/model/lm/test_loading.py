@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from tiny_language_models import save_language_model
 from torch import nn
 from transformers import AutoModelForCausalLM
 from transformers.activations import NewGELUActivation
 
 from rlfactory.model.lm.loading import disable_dropout, load_language_model
 from rlfactory.utils.errors import ModelError
+from rlfactory.utils.live_objects import live_objects
 
 
 def test_it_is_float32_without_dropout_and_pads_on_the_left(gpt2_folder: Path) -> None:
@@ -20,6 +22,17 @@ def test_it_is_float32_without_dropout_and_pads_on_the_left(gpt2_folder: Path) -
     assert all(m.p == 0 for m in network.modules() if isinstance(m, nn.Dropout))
     assert tokenizer.padding_side == "left"
     assert tokenizer.pad_token == tokenizer.eos_token, "explicit masks make this safe"
+
+
+def test_a_model_in_memory_is_stored_as_its_folder_is_read(tmp_path: Path) -> None:
+    folder = str(save_language_model(tmp_path, "qwen3"))
+    read, _ = load_language_model(folder, torch.bfloat16)
+    with live_objects({"model": load_language_model(folder)}):
+        network, _ = load_language_model("object:model", torch.bfloat16)
+    expected = {**dict(read.named_parameters()), **dict(read.named_buffers())}
+    for name, tensor in (*network.named_parameters(), *network.named_buffers()):
+        assert tensor.dtype == expected[name].dtype, name
+        assert torch.equal(tensor, expected[name]), name
 
 
 def test_dropout_anywhere_is_found() -> None:

@@ -6,17 +6,23 @@ import shutil
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from diffusers import StableDiffusion3Pipeline, StableDiffusionPipeline
+from diffusers import (
+    Flux2KleinPipeline,
+    StableDiffusion3Pipeline,
+    StableDiffusionPipeline,
+    WanPipeline,
+)
 from diffusers.utils import logging as diffusers_log
 from safetensors import safe_open
 from transformers.utils import logging as transformers_log
 
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.hub import no_bars
-from rlfactory.model.pipelines.loading import load_frozen, load_pipeline
+from rlfactory.model.pipelines.loading import copy_pipeline, load_frozen, load_pipeline
 from rlfactory.model.precision import Precision
 from rlfactory.utils.errors import ModelError
 
@@ -37,6 +43,22 @@ def test_every_part_is_in_the_precision_asked_for_whatever_was_saved(sd3_folder:
     for part in PARTS:
         tensors = [*getattr(pipe, part).parameters(), *getattr(pipe, part).buffers()]
         assert {t.dtype for t in tensors if t.is_floating_point()} == {torch.float32}, part
+
+
+@pytest.mark.parametrize(("kind", "folder"), [(WanPipeline, "wan"), (Flux2KleinPipeline, "flux2")])
+def test_a_pipeline_in_memory_is_stored_as_its_folder_is_read(
+    kind: Any, folder: str, request: pytest.FixtureRequest
+) -> None:
+    path = request.getfixturevalue(f"{folder}_folder")
+    dtypes = {"default": torch.bfloat16, "vae": torch.float32}
+    read = load_pipeline(kind, str(path), dtypes)
+    copied = copy_pipeline(kind, load_pipeline(kind, str(path), torch.float32), dtypes, {})
+    for name in ("transformer", "text_encoder", "vae"):
+        own, given = (getattr(pipe, name) for pipe in (copied, read))
+        expected = {**dict(given.named_parameters()), **dict(given.named_buffers())}
+        for key, tensor in (*own.named_parameters(), *own.named_buffers()):
+            assert tensor.dtype == expected[key].dtype, key
+            assert torch.equal(tensor, expected[key]), key
 
 
 def test_loading_says_nothing(sd3_folder: Path, capfd: pytest.CaptureFixture[str]) -> None:

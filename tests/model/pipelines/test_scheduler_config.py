@@ -15,6 +15,7 @@ from rlfactory.model.pipelines.shipped import zoo_path
 
 EULER = "FlowMatchEulerDiscreteScheduler"
 DPM = "DPMSolverMultistepScheduler"
+UNIPC = "UniPCMultistepScheduler"
 FLOW = {"use_flow_sigmas": True, "prediction_type": "flow_prediction"}
 LEADING, TRAILING = (
     {"_target_": f"rlfactory.dynamics.schedule.{kind}", "steps": 50, **more}
@@ -30,6 +31,13 @@ LEADING, TRAILING = (
         (DPM, FLOW | {"algorithm_type": "sde-dpmsolver++"}, "algorithm_type=sde-dpmsolver++"),
         (DPM, FLOW | {"final_sigmas_type": "sigma_min"}, "final_sigmas_type=sigma_min"),
         (DPM, FLOW | {"num_train_timesteps": 500}, "num_train_timesteps=500"),
+        (DPM, FLOW | {"use_karras_sigmas": True}, "use_karras_sigmas=true"),
+        (DPM, FLOW | {"use_lu_lambdas": True}, "use_lu_lambdas=true"),
+        (UNIPC, FLOW | {"use_karras_sigmas": True}, "use_karras_sigmas=true"),
+        (UNIPC, FLOW | {"use_beta_sigmas": True}, "use_beta_sigmas=true"),
+        (UNIPC, FLOW | {"final_sigmas_type": "sigma_min"}, "final_sigmas_type=sigma_min"),
+        (UNIPC, FLOW | {"use_dynamic_shifting": True}, "use_dynamic_shifting=true"),
+        (UNIPC, {"use_flow_sigmas": True}, "with prediction_type=epsilon, which"),
         (EULER, {"invert_sigmas": True}, "invert_sigmas=true"),
         (EULER, {"num_train_timesteps": 500}, "num_train_timesteps=500"),
     ],
@@ -91,13 +99,12 @@ def test_the_shipped_models_are_followed(tmp_path: Path) -> None:
 
 
 def test_unipc_is_followed_where_it_samples_a_flow() -> None:
-    name = "UniPCMultistepScheduler"
-    assert flow_scheduler_fault(name, {"use_flow_sigmas": True, "flow_shift": 3.0}) is None
-    assert "by UniPC" in str(flow_scheduler_fault(name, {"use_flow_sigmas": False}))
+    assert flow_scheduler_fault(UNIPC, FLOW | {"shift_terminal": 0.1}) is None
+    assert "by UniPC" in str(flow_scheduler_fault(UNIPC, {"use_flow_sigmas": False}))
 
 
 def test_unipc_of_a_higher_order_is_noted() -> None:
-    options = {"_class_name": "UniPCMultistepScheduler", "use_flow_sigmas": True}
+    options = {"_class_name": UNIPC, "use_flow_sigmas": True}
     (note,) = solver_notes(options)
     assert "UniPC of order 2" in note
     assert "dpm_solver" not in note

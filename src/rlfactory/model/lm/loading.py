@@ -26,7 +26,7 @@ from rlfactory.model.lm.trainable import gguf_of, is_lora, unwrapped
 from rlfactory.model.pipelines.hub import explained, no_bars
 from rlfactory.model.pipelines.local_models import resolve
 from rlfactory.model.pipelines.pipeline_parts import part_variant
-from rlfactory.model.precision import network_device
+from rlfactory.model.precision import in_dtype, network_device
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.live_objects import is_reference
 from rlfactory.utils.live_objects import resolve as live
@@ -66,7 +66,7 @@ def load_language_model(
         # copies: what the caller handed over is not changed, and a resumed run begins from it too
         given, tokenizer = live(path)
         network, tokenizer = copy.deepcopy(unwrapped(given)), copy.deepcopy(tokenizer)
-        network.to(target, dtype)
+        in_dtype(network.to(target), dtype)
         if is_lora(network):
             if any(p.any() for name, p in network.named_parameters() if "lora_B" in name):
                 log.warning(MERGED)
@@ -202,7 +202,7 @@ def _dequantised(network: PreTrainedModel) -> PreTrainedModel:
     config = copy.deepcopy(network.config)
     if hasattr(config, "quantization_config"):
         del config.quantization_config
-    plain = type(network)(config).to(network.dtype)
+    plain = in_dtype(type(network)(config), network.dtype)
     plain.load_state_dict(network.state_dict())
     plain.tie_weights()
     return plain

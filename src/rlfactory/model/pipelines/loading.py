@@ -30,7 +30,7 @@ from rlfactory.model.pipelines.modular import (
     load_modular,
 )
 from rlfactory.model.pipelines.pipeline_parts import left_out, variant_of
-from rlfactory.model.precision import Precision, network_device
+from rlfactory.model.precision import Precision, in_dtype, network_device
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.live_objects import is_reference
 from rlfactory.utils.live_objects import resolve as live
@@ -136,13 +136,14 @@ def copy_pipeline(
     copied = kind.from_pipe(pipe, **copies, **components)
     for name, part in copied.components.items():  # `from_pipe` has one dtype for all
         if isinstance(part, nn.Module):
-            part.to(dtypes.get(name, dtypes["default"]))
+            in_dtype(part, dtypes.get(name, dtypes["default"]))
     return copied
 
 
 def copy_network(network: nn.Module, dtype: torch.dtype) -> nn.Module:
     """A copy on the CPU."""
-    return copy.deepcopy(unwrapped(network)).to("cpu", dtype)
+    copied: nn.Module = in_dtype(copy.deepcopy(unwrapped(network)).to("cpu"), dtype)
+    return copied
 
 
 def load_frozen(

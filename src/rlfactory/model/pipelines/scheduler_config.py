@@ -20,21 +20,28 @@ FLOW = "FlowMatch"
 """How the names of diffusers' schedulers for rectified flows begin."""
 UNIPC = "UniPCMultistepScheduler"
 DPM_SOLVER = "DPMSolverMultistepScheduler"
+SPACINGS_OF_SIGMAS = ("use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas")
+FLOW_SIGMAS: Mapping[str, tuple[Any, Any]] = {
+    "use_flow_sigmas": (False, True),
+    "prediction_type": ("epsilon", "flow_prediction"),
+    "final_sigmas_type": ("zero", "zero"),
+    # spacings are of the sigmas of betas, in the place of flow sigmas
+    **dict.fromkeys(
+        ("use_dynamic_shifting", "thresholding", "use_lu_lambdas", *SPACINGS_OF_SIGMAS),
+        (False, False),
+    ),
+}
 FOLLOWED: Mapping[str, Mapping[str, tuple[Any, Any]]] = {
-    UNIPC: {"use_flow_sigmas": (False, True)},
+    UNIPC: FLOW_SIGMAS,
     DPM_SOLVER: {
-        "use_flow_sigmas": (False, True),
-        "prediction_type": ("epsilon", "flow_prediction"),
+        **FLOW_SIGMAS,
         "algorithm_type": ("dpmsolver++", "dpmsolver++"),
         "solver_type": ("midpoint", "midpoint"),
-        "final_sigmas_type": ("zero", "zero"),
-        "use_dynamic_shifting": (False, False),
-        "thresholding": (False, False),
     },
 }
 """Of multistep schedulers, which sample rectified flows too, options with their default and the one
 value that is followed; here steps of first order are taken at their noise levels."""
-CONVERSIONS = ("use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas", "shift_terminal")
+CONVERSIONS = (*SPACINGS_OF_SIGMAS, "shift_terminal")
 """Options that change shifted noise levels."""
 
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlfactory.model.pipelines.local_models import folder_of, pipeline_of, read_json
+from rlfactory.model.pipelines.families import UNETS
+from rlfactory.model.pipelines.local_models import folder_of, index_of, pipeline_of, read_json
+from rlfactory.model.pipelines.scheduler_config import scheduler_of
 from rlfactory.utils.types import Faults
 
 ADAPTERS = "adapter_config.json"
@@ -25,19 +27,22 @@ def teacher_faults(paths: Sequence[str] | None, model: str) -> Faults:
         message = "is empty; allowed are paths of models, or of adapters of model.path"
         yield "teachers", message, ""
     for path in paths or ():
-        if fault := _fault(path, model):
+        if fault := teacher_fault(path, model):
             yield "teachers", f"has {path}, {fault}", ""
 
 
-def _fault(path: str, model: str) -> str | None:
+def teacher_fault(path: str, model: str) -> str | None:
     """Why a teacher can't teach the student `model`; None where nothing is known against it."""
     folder, own = folder_of(path), folder_of(model)
     if folder is None:
         is_hub = path.count("/") == 1 and path[0] not in "~./"
         return None if is_hub else "and there is no such folder"
-    if own is None or (folder / ADAPTERS).is_file():
+    if own is None:
         return None
-    kinds = [pipeline_of(each) or "language model" for each in (folder, own)]
+    if (folder / ADAPTERS).is_file():
+        reason = "adapters of one network; of two allowed is what `export RUN --merge` writes"
+        return reason if _has_two(own) else None
+    kinds = [_kind(each) for each in (folder, own)]
     if kinds[0] != kinds[1]:
         return f"which is a {kinds[0]}; the model is a {kinds[1]}"
     words, known = vocabulary_of(folder), vocabulary_of(own)
@@ -47,6 +52,19 @@ def _fault(path: str, model: str) -> str | None:
             " rates each token of the student, so both have the same tokenizer"
         )
     return None
+
+
+def _kind(folder: Path) -> str:
+    """What a teacher and its student have in common."""
+    name = pipeline_of(folder)
+    if name in UNETS:
+        return f"{name} that predicts {scheduler_of(folder).get('prediction_type', 'epsilon')}"
+    return f"{name or 'language model'}{' of two networks' * _has_two(folder)}"
+
+
+def _has_two(folder: Path) -> bool:
+    """Whether a pipeline has one network for high and one for low noise."""
+    return (index_of(folder).get("transformer_2") or [None])[0] is not None
 
 
 def vocabulary_of(folder: Path) -> Mapping[str, int]:

@@ -116,7 +116,8 @@ def image_snippet(
     head = ["import torch", f"from diffusers import {', '.join(imports)}", *source.imports, ""]
     if model.pictures:
         head.insert(-1, "from PIL import Image")
-        loads.append(PICTURE.format(width, height))
+        # which has that size in evaluations of another one too
+        loads.append(PICTURE.format(*reversed(height_and_width(config["model"]["size"]))))
         call.insert(1, "image=picture")
     code = [*head, *loads, *model.pipeline_settings(), sample.format(", ".join(call))]
     truncated = config["model"].get("timesteps") == "truncated"
