@@ -95,6 +95,11 @@ def is_missing(value: object) -> bool:
         return not value or (
             bool(asked) and all(isinstance(a, str) and not a.strip() for a in asked)
         )
+    return is_null(value)
+
+
+def is_null(value: object) -> bool:
+    """Whether a cell has no value, as Python, NumPy and pandas say it."""
     is_nan = isinstance(value, float) and value != value
     return value is None or is_nan or type(value).__name__ == "NAType"  # pandas.NA equals nothing
 
