@@ -55,6 +55,18 @@ def test_what_is_not_there_is_named(saved, monkeypatch, options, message):
         HubPrompts(**options | {"path": str(saved / options["path"])})
 
 
+def test_a_part_of_a_hub_id(monkeypatch):
+    def load(name, part=None, *, split):
+        if part is None:
+            raise ValueError("Config name is missing.\nPlease pick one of: ['main', 'socratic']")
+        return datasets.Dataset.from_dict({"prompt": [f"{name} {part} {split}"]})
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    with pytest.raises(PromptError, match=r"\['main', 'socratic'\]; type prompts.path=a/b/PART"):
+        HubPrompts(path="a/b")
+    assert HubPrompts(path="a/b/main").texts() == ["a/b main train"]
+
+
 def test_a_column_that_is_no_text(saved):
     with pytest.raises(PromptError, match="row 1: `caption` must be a text or a list of.*it is 1"):
         HubPrompts(path=str(saved / "numbers.parquet"), column="caption")

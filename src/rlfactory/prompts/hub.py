@@ -2,6 +2,7 @@
 
 import glob
 import os
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -133,4 +134,14 @@ def _open_folder(path: str, local: Path, split: str) -> datasets.Dataset:
         return saved[split]
     if os.path.isdir(local) and (fault := folder_fault(local)):
         raise ValueError(f"it {fault}")
-    return datasets.load_dataset(str(local) if local.exists() else path, split=split)
+    if local.exists():
+        return datasets.load_dataset(str(local), split=split)
+    has_part = path.count("/") == 2 and not local.is_absolute()  # OWNER/NAME/PART
+    given = path.rsplit("/", 1) if has_part else [path]
+    try:
+        return datasets.load_dataset(*given, split=split)
+    except ValueError as error:
+        if not str(error).startswith("Config name is missing"):
+            raise
+        parts = re.findall(r"\[.*\]", str(error))
+        raise ValueError(f"it has parts, {parts[0]}; type prompts.path={path}/PART") from error
