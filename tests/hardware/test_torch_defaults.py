@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlfactory.hardware.torch_defaults import torch_defaults
+from rlfactory.hardware.torch_defaults import kept_defaults, torch_defaults
 
 
 @contextmanager
@@ -66,3 +66,21 @@ def test_settings_come_back_after_an_error() -> None:
         with pytest.raises(ValueError, match="odd"), torch_defaults():
             raise ValueError("odd")
         assert torch.get_default_dtype() == torch.float64
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        lambda: torch.set_default_dtype(torch.float64),
+        lambda: torch.set_default_device("meta"),
+        lambda: torch.set_grad_enabled(False),
+    ],
+)
+def test_what_code_in_a_block_sets_for_all_that_follows_is_undone(
+    setting: Callable[[], None],
+) -> None:
+    with torch_defaults():
+        with kept_defaults():
+            setting()
+            assert state() != OWN, "the test changes nothing"
+        assert state() == OWN

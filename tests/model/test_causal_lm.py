@@ -353,6 +353,10 @@ def test_only_texts_like_gpt2s_begin_with_their_end(model: CausalLM) -> None:
     tokenizer = model.tokenizer
     tokenizer.bos_token = tokenizer.eos_token
     assert begins_with_end(tokenizer)
+    tokenizer.add_bos_token = True  # OPT
+    assert tokenizer("x").input_ids[0] == tokenizer.eos_token_id
+    assert not begins_with_end(tokenizer)
+    tokenizer.add_bos_token = False
     tokenizer.chat_template = "{{ messages }}"
     assert not begins_with_end(tokenizer)
     tokenizer.chat_template, tokenizer.bos_token = None, None

@@ -1,9 +1,11 @@
 import datasets
+import pandas as pd
 import pytest
 
 from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.prompts.hub import HubPrompts
 from rlfactory.prompts.ops.chat import ChatText
+from rlfactory.prompts.ops.in_memory import InMemoryPrompts
 
 ROWS = {"caption": [f"a {i}" for i in range(20)], "tag": ["x", "y"] * 10}
 
@@ -53,6 +55,18 @@ def test_what_is_not_there_is_named(saved, monkeypatch, options, message):
         HubPrompts(**options | {"path": str(saved / options["path"])})
 
 
+def test_a_part_of_a_hub_id(monkeypatch):
+    def load(name, part=None, *, split):
+        if part is None:
+            raise ValueError("Config name is missing.\nPlease pick one of: ['main', 'socratic']")
+        return datasets.Dataset.from_dict({"prompt": [f"{name} {part} {split}"]})
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    with pytest.raises(PromptError, match=r"\['main', 'socratic'\]; type prompts.path=a/b/PART"):
+        HubPrompts(path="a/b")
+    assert HubPrompts(path="a/b/main").texts() == ["a/b main train"]
+
+
 def test_a_column_that_is_no_text(saved):
     with pytest.raises(PromptError, match="row 1: `caption` must be a text or a list of.*it is 1"):
         HubPrompts(path=str(saved / "numbers.parquet"), column="caption")
@@ -69,6 +83,32 @@ def test_a_column_of_messages(tmp_path, kind):
     assert source.texts() == [prompt.text]
     assert prompt.text == ChatText(answered[:1])
     assert prompt.metadata == {"completion": "4", "answer": 4, "messages": answered[:1]}
+
+
+CALLS = [
+    {
+        "messages": [
+            {"role": "user", "content": "How is it there?"},
+            {"role": "assistant", "tool_calls": [{"function": {"name": "w", "arguments": given}}]},
+        ],
+        "tools": [{"name": "w", "parameters": {"properties": {key: {"type": "string"}}}}],
+    }
+    for key, given in [("city", {"city": "Rome"}), ("zone", {"zone": "CET"})]
+]
+
+
+@pytest.mark.parametrize("form", ["datasets", "pandas", "file"])
+def test_messages_and_tools_have_no_keys_of_other_rows(tmp_path, form):
+    rows = datasets.Dataset.from_list(CALLS)
+    rows.to_parquet(tmp_path / "rows.parquet")
+    frame = pd.read_parquet(tmp_path / "rows.parquet")  # its lists are arrays
+    given = {"datasets": rows, "pandas": frame}.get(form)
+    file = HubPrompts(path=str(tmp_path / "rows.parquet"))
+    source = file if given is None else InMemoryPrompts(given)
+    for prompt, text, wanted in zip(source.known(), source.texts(), CALLS, strict=True):
+        assert prompt.text == text == ChatText(wanted["messages"][:1], wanted["tools"])
+        call = prompt.metadata["completion"].message["tool_calls"][0]["function"]
+        assert call == wanted["messages"][1]["tool_calls"][0]["function"]
 
 
 def test_a_share_is_held_out_and_never_trained_on(saved):

@@ -40,6 +40,17 @@ def test_a_reward_may_return_any_form(scores):
     assert found["more"].isnan().tolist() == [True, False]
 
 
+def test_what_a_reward_sets_for_all_of_torch_is_undone():
+    class Setting(Constant):
+        def score(self, samples):
+            torch.set_default_dtype(torch.float64)
+            torch.set_default_device("meta")
+            return {"constant": [1, 0]}
+
+    assert score_checked(Setting(), samples())["constant"].tolist() == [1, 0]
+    assert (torch.ones(1).dtype, torch.ones(1).device.type) == (torch.float32, "cpu")
+
+
 @pytest.mark.parametrize(
     ("scores", "message"),
     [

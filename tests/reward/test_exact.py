@@ -1,5 +1,6 @@
 import math
 
+import pandas as pd
 import pytest
 import torch
 
@@ -60,7 +61,7 @@ def test_a_search_that_hangs_and_a_missing_answer_have_no_score():
     assert math.isnan(score(Exact(), ("85", None))[0])
 
 
-@pytest.mark.parametrize("answer", [None, "", " ", [], ["4", ""], {"a": 1}])
+@pytest.mark.parametrize("answer", [None, "", " ", [], ["4", ""], {"a": 1}, pd.NA, math.nan])
 def test_answers_that_can_not_be_compared_are_refused(answer):
     with pytest.raises(RewardError, match=r"2\+2.*answer"):
         Exact().check_prompts([Prompt("2+2", {"answer": answer})])

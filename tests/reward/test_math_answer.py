@@ -2,6 +2,7 @@ import importlib.util
 import logging
 import math
 
+import pandas as pd
 import pytest
 import torch
 
@@ -39,6 +40,10 @@ def test_equal_values_are_right_however_they_are_written(reward):
     assert score(reward, *wrong) == [0] * len(wrong)
 
 
+def test_small_and_large_numbers_are_read_in_full(reward):
+    assert score(reward, ("$10^{-5}$", 0.00001), ("1" + "0" * 16, 1e16)) == [1, 1]
+
+
 @pytest.mark.slow
 def test_a_comparison_that_hangs_has_no_score_and_the_next_has_one(caplog):
     reward = MathAnswer(timeout=20.0)
@@ -56,7 +61,7 @@ def test_a_missing_or_unreadable_answer_has_no_score(reward):
     assert all(map(math.isnan, score(reward, ("85", None), ("85", " "))))
 
 
-@pytest.mark.parametrize("answer", [None, "", [85], "$$"])
+@pytest.mark.parametrize("answer", [None, "", [85], "$$", pd.NA, math.nan])
 def test_unreadable_answers_are_refused(reward, answer):
     with pytest.raises(RewardError, match="'x='.*answer"):
         reward.check_prompts([Prompt("x=", {"answer": answer})])

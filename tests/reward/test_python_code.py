@@ -32,6 +32,8 @@ def test_the_last_block_of_code_is_run():
     assert score(PythonCode(), text) == [1]
     assert score(PythonCode(fenced=False), text) == [0]
     assert score(PythonCode(), f"```python\n{RIGHT}") == [1]  # cut at the length limit
+    shown = f"```Python\r\n{RIGHT}\n```\nIt prints:\n```text\n4\n```\nDone."
+    assert score(PythonCode(), shown) == [1]
 
 
 def test_a_program_may_begin_in_the_prompt():

@@ -2,7 +2,9 @@
 
 import glob
 import os
+import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import datasets
 from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.prompts.ops.data_rows import TEXT_KINDS, Placed, data_rows, folder_fault, kind_of
 from rlfactory.prompts.ops.prompt_list import LazyPrompts, PromptList, RowReader, split_prompts
-from rlfactory.prompts.ops.row_forms import PARTS
+from rlfactory.prompts.ops.row_forms import PARTS, of_table
 from rlfactory.utils.types import Fraction
 
 
@@ -81,16 +83,16 @@ def load_prompts(path: str, split: str, reader: RowReader) -> Sequence[Prompt]:
     if image is not None and isinstance(rows.features[image], datasets.Image):
         rows = rows.cast_column(image, datasets.Image(decode=False))  # its file as it is
 
-    def read(index: int) -> Prompt:
-        return reader.read(f"{path}: row {index + 1}", rows[index])
+    def read_of(rows: datasets.Dataset, index: int) -> Prompt:
+        return reader.read(f"{path}: row {index + 1}", of_table(rows[index], reader.column))
 
     used = {reader.column, image, *PARTS, *reader.skip_empty}
     used |= {name.partition(".")[0] for name in used if name}  # of `data.prompt`
     read_only = rows.select_columns([name for name in rows.column_names if name in used])
     kept = reader.kept(read_only, path)
     # faster than whole rows
-    texts = [reader.read(f"{path}: row {i + 1}", read_only[i]).text for i in kept]
-    return LazyPrompts(texts, kept, read)
+    texts = [read_of(read_only, i).text for i in kept]
+    return LazyPrompts(texts, kept, partial(read_of, rows))
 
 
 def _require_columns(names: Sequence[str], path: str, reader: RowReader) -> None:
@@ -132,4 +134,14 @@ def _open_folder(path: str, local: Path, split: str) -> datasets.Dataset:
         return saved[split]
     if os.path.isdir(local) and (fault := folder_fault(local)):
         raise ValueError(f"it {fault}")
-    return datasets.load_dataset(str(local) if local.exists() else path, split=split)
+    if local.exists():
+        return datasets.load_dataset(str(local), split=split)
+    has_part = path.count("/") == 2 and not local.is_absolute()  # OWNER/NAME/PART
+    given = path.rsplit("/", 1) if has_part else [path]
+    try:
+        return datasets.load_dataset(*given, split=split)
+    except ValueError as error:
+        if not str(error).startswith("Config name is missing"):
+            raise
+        parts = re.findall(r"\[.*\]", str(error))
+        raise ValueError(f"it has parts, {parts[0]}; type prompts.path={path}/PART") from error

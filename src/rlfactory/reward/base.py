@@ -41,6 +41,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlfactory.hardware.torch_defaults import kept_defaults
 from rlfactory.prompts.base import Prompt
 from rlfactory.prompts.ops.pictured import PicturedText
 from rlfactory.utils.errors import UserError
@@ -290,7 +291,9 @@ def score_checked(reward: Reward, samples: Samples) -> dict[str, Tensor]:
     """The scores of `samples`; RewardError where they break the contract."""
     if not reward.gives_scores:
         return {}
-    return check_scores(reward, reward.score(samples), len(samples.prompts), samples.prompts)
+    with kept_defaults():
+        scores = reward.score(samples)
+    return check_scores(reward, scores, len(samples.prompts), samples.prompts)
 
 
 def check_scores(
@@ -347,7 +350,7 @@ def as_scores(
         raise RewardError(f"{name}: there came {number} of them; {wanted}")
     of = [f" (of the prompt {prompt!r:.60})" for prompt in prompts or ()] or [""] * count
     numbers = [_number(v, f"{name}: score {i}", of[i]) for i, v in enumerate(listed)]
-    return torch.tensor(numbers, dtype=torch.float32)
+    return torch.tensor(numbers, dtype=torch.float32, device="cpu")
 
 
 def _number(value: object, place: str, of: str) -> float:

@@ -2,7 +2,9 @@
 
 import importlib.util
 import logging
+import re
 from collections.abc import Iterable
+from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 
@@ -20,6 +22,8 @@ log = logging.getLogger(__name__)
 PROGRAM = Path(__file__).parent / "ops" / "math_worker.py"
 READ_FIRST = 20
 """Answers that are read before a run; the others are checked to be texts or numbers."""
+EXPONENT = re.compile(r"[-+]?\d+(\.\d+)?[eE][-+]?\d{1,3}")
+"""A number as Python writes small and large ones."""
 _GIB = 2**30
 
 
@@ -66,7 +70,7 @@ class MathAnswer(AnswerReward):
 
     def _grade(self, text: str, answer: object) -> float:
         try:
-            reply = self._worker.ask([str(answer), text, self.timeout])
+            reply = self._worker.ask([_as_latex(answer), text, self.timeout])
         except WorkerDied as error:
             log.error(
                 "reward math took longer than %g s or too much memory (%s) for %.80r",
@@ -88,7 +92,13 @@ class MathAnswer(AnswerReward):
 
     def _reading_fault(self, answer: object) -> str | None:
         try:
-            reply = self._worker.ask([str(answer), "", self.timeout])
+            reply = self._worker.ask([_as_latex(answer), "", self.timeout])
         except WorkerDied:
             return f"is {answer!r:.40}, which takes longer than {self.timeout:g} s to read"
         return f"is {answer!r:.40}: {reply['error']}" if "error" in reply else None
+
+
+def _as_latex(answer: object) -> str:
+    """An answer as text, of a number all digits: `1e-05` would be read as 1 times e less 5."""
+    text = str(answer).strip()
+    return f"{Decimal(text):f}" if EXPONENT.fullmatch(text) else text

@@ -21,7 +21,9 @@ from rlfactory.utils.workers import kill_session, start_program
 
 log = logging.getLogger(__name__)
 
-_FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
+_FENCE = re.compile(r"```([^\n`]*)\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
+LANGUAGES = ("", "python", "py", "python3", "py3")
+"""What a block of Python may be said to be."""
 _GIB = 2**30
 RUNNER = Path(__file__).parent / "ops" / "program_runner.py"
 START_SECONDS = 30.0
@@ -59,7 +61,7 @@ class PythonCode(AnswerReward):
         """
         Args:
             tests_column: Key of each prompt's tests: Python code, or a list of such texts.
-            fenced: Run the last Markdown block of code, where there is one.
+            fenced: Run the last Markdown block of Python, where there is one.
             with_prompt: true: the program is the prompt and the completion.
             partial: none | tests: the share of tests that pass.
             timeout: > 0: seconds for a program with its tests.
@@ -93,7 +95,8 @@ class PythonCode(AnswerReward):
         return {"python": torch.tensor(scores, dtype=torch.float32)}
 
     def _program(self, prompt: str, text: str) -> str:
-        blocks = _FENCE.findall(text) if self.fenced else []
+        found = _FENCE.findall(text) if self.fenced else []
+        blocks = [code for language, code in found if language.strip().lower() in LANGUAGES]
         code: str = blocks[-1] if blocks else text
         return prompt + code if self.with_prompt else code
 

@@ -66,6 +66,7 @@ def test_files(prompts: dict[str, str], key: str, said: str, fix: str) -> None:
         ("zzzz", "text", "path", "there is no zzzz", ""),
         ("row.csv", "text", "path", "Did you mean rows.csv", "prompts.path=rows.csv"),
         ("/no/where", "text", "path", "there is no /no/where", ""),
+        ("folder/no/where", "text", "path", "there is no folder/no/where", ""),
         ("ids.csv", "prompt", "column", "it has id, question, a", "prompts.column=question"),
         ("odd.csv", "prompt", "column", "it has n, my question", "prompts.column='my question'"),
         ("rows.parquet", "prompt", "path", "is no Parquet file", ""),
@@ -75,6 +76,7 @@ def test_files(prompts: dict[str, str], key: str, said: str, fix: str) -> None:
     ],
 )
 def test_data_sets(path: str, column: str, key: str, said: str, fix: str) -> None:
+    Path("folder").mkdir()
     config = {"prompts": {"path": path, "column": column, "split": "train"}}
     (problem,) = require_readable_prompts(config, {})
     assert problem.key == f"prompts.{key}"
@@ -82,7 +84,9 @@ def test_data_sets(path: str, column: str, key: str, said: str, fix: str) -> Non
     assert problem.fix == fix
 
 
-@pytest.mark.parametrize("path", ["owner/name", "rows.csv", "hpdv2/train.json", "folder", 3])
+@pytest.mark.parametrize(
+    "path", ["owner/name", "a/name/part", "rows.csv", "hpdv2/train.json", "folder", 3]
+)
 def test_data_sets_that_may_be_right(path: object) -> None:
     Path("folder").mkdir()
     Path("folder/rows.csv").write_text("text\na\n")

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tiny_language_models import save_language_model
 from torch import nn
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.activations import NewGELUActivation
 
 from rlfactory.model.lm.loading import disable_dropout, load_language_model
@@ -59,6 +59,18 @@ def test_a_tokenizer_without_an_end_is_an_error(gpt2_folder: Path, tmp_path: Pat
     (folder / "special_tokens_map.json").unlink(missing_ok=True)
     with pytest.raises(ModelError, match="no end of text"):
         load_language_model(str(folder))
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_a_tokenizer_that_ends_texts_does_not_end_prompts(tmp_path: Path, begins: bool) -> None:
+    folder = save_language_model(tmp_path, "llama")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    plain = tokenizer("x").input_ids
+    tokenizer.add_bos_token, tokenizer.add_eos_token = begins, True
+    tokenizer.save_pretrained(folder)
+    assert AutoTokenizer.from_pretrained(folder)("x").input_ids[-1] == tokenizer.eos_token_id
+    _, loaded = load_language_model(str(folder))
+    assert loaded("x").input_ids == [*[tokenizer.bos_token_id] * begins, *plain]
 
 
 def test_a_folder_that_is_no_model_is_an_error(tmp_path: Path) -> None:

@@ -123,6 +123,18 @@ def test_errors_say_what_to_type(gpt2_folder: Path, tmp_path: Path) -> None:
         PromptFormat(tokenizer).prompt_ids([""])
 
 
+def test_a_tokenizer_that_begins_texts_itself_begins_empty_ones() -> None:
+    tokenizer = tiny_tokenizer("llama")
+    tokenizer.add_bos_token = True
+    prompts, begin, end = (
+        PromptFormat(tokenizer),
+        tokenizer.bos_token_id,
+        tokenizer.eos_token_id,
+    )
+    assert prompts.prompt_ids(["", "x"]) == [[begin], tokenizer("x").input_ids]
+    assert prompts.completion_ids([""], ["x"]) == [[*tokenizer("x").input_ids[1:], end]]
+
+
 def test_an_example_of_records() -> None:
     prompts = PromptFormat(tiny_tokenizer())
     assert prompts.messages_of_transcript("a film") is None

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -77,6 +78,26 @@ def test_what_can_not_be_read_is_said(tmp_path: Path) -> None:
     (tmp_path / "broken.safetensors").write_bytes(b"\xff" * 20)
     with pytest.raises(AdapterFileError, match="no safetensors file"):
         read_adapters(tmp_path / "broken.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"init_lora_weights": "pissa_niter_4"}, "pissa_niter_4, which changed its model too"),
+        ({"init_lora_weights": "OLoRA"}, "olora, which changed"),
+        ({"alora_invocation_tokens": [1]}, "PEFT's alora_invocation_tokens"),
+    ],
+)
+def test_adapters_that_are_no_sum_with_the_model_are_refused(
+    tmp_path: Path, options: dict[str, Any], said: str
+) -> None:
+    file = save(tmp_path / "adapter_model.safetensors", {"base_model.model.h": 2})
+    config = tmp_path / "adapter_config.json"
+    config.write_text(json.dumps({"lora_alpha": 6, **options}))
+    with pytest.raises(AdapterFileError, match=said):
+        read_adapters(file)
+    config.write_text(json.dumps({"lora_alpha": 6, **dict.fromkeys(options)}))
+    assert read_adapters(file).alpha == 6
 
 
 TO_Q, TO_OUT = "down_blocks.0.attn1.to_q", "down_blocks.0.attn1.to_out.0"

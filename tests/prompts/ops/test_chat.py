@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,11 @@ def test_a_conversation_reads_as_a_transcript_and_is_told_apart_by_its_messages(
     assert identity(joined) != identity(text)
     assert {text: 1}[pickle.loads(pickle.dumps(text))] == 1
     assert copy.deepcopy(text).messages == text.messages
+
+
+def test_messages_may_have_times_as_data_sets_of_chats_do() -> None:
+    texts = [ChatText([ASKED[1] | {"at": datetime(2026, 1, day)}]) for day in (1, 1, 2)]
+    assert texts[0] == texts[1] != texts[2]
 
 
 def test_every_source_reads_the_same(tmp_path: Path) -> None:

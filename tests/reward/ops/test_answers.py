@@ -11,13 +11,16 @@ from rlfactory.reward.ops.answers import check_answers, compiled, last_match
 
 def test_a_sample_without_an_answer_has_no_score(caplog):
     samples = Samples(
-        ["a", "b", "c"], [{"k": 1}, {"k": None}, {}], torch.arange(3), texts=["1", "1", "2"]
+        [*"abcd"],
+        [{"k": 1}, {"k": None}, {}, {"k": float("nan")}],
+        torch.arange(4),
+        texts=["1", "1", "2", "nan"],
     )
     with caplog.at_level(logging.ERROR):
         scores = Exact(answer_column="k").score(samples)["exact"]
-    assert scores.isnan().tolist() == [False, True, True]
+    assert scores.isnan().tolist() == [False, True, True, True]
     assert scores[0] == 1
-    assert "2 samples have no score" in caplog.text
+    assert "3 samples have no score" in caplog.text
 
 
 def test_a_fault_names_the_prompt():

@@ -1,6 +1,7 @@
 """An image reward of videos."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import Reward, RewardError, Samples, check_scores, require_images
-from rlfactory.train.scoring.build import FrameMean
+from rlfactory.train.scoring.build import FrameMean, build_rewards
 
 
 class Brightness(Reward):
@@ -83,3 +84,13 @@ def test_images_are_no_videos() -> None:
         FrameMean(Brightness(), 2).score(
             Samples([""], [{}], torch.zeros(1), torch.zeros(1, 3, 4, 4))
         )
+
+
+def test_what_a_users_file_sets_for_all_of_torch_is_undone(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("import torch\ntorch.set_grad_enabled(False)\ndef ones(completions): ...\n")
+    reward = {"_target_": "rlfactory.reward.function.Function", "function": f"{file}:ones"}
+    model = {"_target_": "rlfactory.model.causal_lm.CausalLM"}
+    config = {"model": model, "reward": reward, "eval_rewards": {"parts": {}}}
+    build_rewards(config | {"scoring": {"background": "thread"}}, torch.device("cpu"))
+    assert torch.is_grad_enabled()

@@ -85,7 +85,9 @@ def _missing_file(key: str, value: str, is_data_set: bool) -> Problem | None:
     if os.path.isfile(path):
         return None
     is_preset = kind_of(path) not in DATA_KINDS or value in DOWNLOADS
-    if is_preset and is_hub_id(value) and not os.path.exists(path):
+    has_part = is_data_set and value.count("/") == 2 and not os.path.exists(value.split("/")[0])
+    hub_id = value.rpartition("/")[0] if has_part else value
+    if is_preset and is_hub_id(hub_id) and not os.path.exists(path):
         message = f"there is no file {value}"
         return None if is_data_set else Problem(key, message, "prompts=datasets")
     if os.path.isdir(path):

@@ -98,6 +98,7 @@ def load_language_model(
     # responses are padded by explicit masks, so the end of text can serve as padding too
     if tokenizer.pad_token is None or tokenizer.pad_token_id >= rows:
         tokenizer.pad_token = tokenizer.eos_token
+    _leave_out_end(tokenizer)
     require_finite_weights(network, path)
     _say_unheeded(network, path)
     disable_dropout(network)
@@ -106,6 +107,14 @@ def load_language_model(
     network.eval()
     require_known_logits(network, path)
     return network, tokenizer
+
+
+def _leave_out_end(tokenizer: Any) -> None:
+    """Let a tokenizer put no end behind texts, as `add_eos_token` has it: prompts would end."""
+    ids = tokenizer("a").input_ids
+    if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:
+        tokenizer.add_bos_token = ids[0] == tokenizer.bos_token_id
+        tokenizer.add_eos_token = False
 
 
 def _say_unheeded(network: PreTrainedModel, path: str) -> None:
@@ -234,9 +243,10 @@ def begins_with_end(tokenizer: Any) -> bool:
     """Whether texts began with an end of text in pretraining, as GPT-2's documents.
 
     There the beginning and the end are one token. A chat model's end closes a turn, and must not
-    stand before a prompt.
+    stand before a prompt; and OPT's tokenizer puts it there itself.
     """
-    return tokenizer.chat_template is None and tokenizer.bos_token == tokenizer.eos_token
+    is_one = tokenizer.bos_token == tokenizer.eos_token
+    return is_one and tokenizer.chat_template is None and not tokenizer("").input_ids
 
 
 def disable_dropout(network: nn.Module) -> None:

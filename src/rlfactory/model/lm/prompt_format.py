@@ -95,10 +95,10 @@ class PromptFormat:
         given = {prompt: self.messages(prompt) for prompt in dict.fromkeys(prompts)}
         conversations = {prompt: m for prompt, m in given.items() if m is not None}
         texts = [prompt for prompt, messages in given.items() if messages is None]
-        if not self.begin and "" in texts:
-            raise ModelError("a prompt is empty; say more, or set model.begin_with_end=true")
         if texts:
             ids = self.tokenizer([self.begin + self._text(text) for text in texts]).input_ids
+            if [] in ids:
+                raise ModelError("a prompt is empty; say more, or set model.begin_with_end=true")
             known.update(zip(texts, ids, strict=True))
         written = [self._written(m, getattr(p, "tools", ())) for p, m in conversations.items()]
         known.update(zip(conversations, self._ids(written), strict=True))

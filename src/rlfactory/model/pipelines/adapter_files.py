@@ -28,6 +28,14 @@ ORIGINAL = re.compile(r"\b(double_blocks|single_blocks|joint_blocks)\.")
 KOHYA = re.compile(r"^lora_([a-z]+\d*)_(.+)\.(lora_down\.weight|lora_up\.weight|alpha)$")
 """Names of kohya's: the network, the module with `_` for each dot, and the matrix or its alpha."""
 KOHYAS = {"lora_down.weight": "lora_A.weight", "lora_up.weight": "lora_B.weight"}
+CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
+"""How PEFT begins adapters whose model it changes too, by `init_lora_weights`."""
+VARIANTS = ("alora_invocation_tokens", "kasa_config", "use_bdlora", "arrow_config")
+"""Options with which PEFT's adapters compute something else than B A, from the same matrices."""
+WHOLE = (
+    "merge_and_unload() of PEFT and save_pretrained(FOLDER) make a model of it: type"
+    " model.path=FOLDER"
+)
 SCALARS, SIZES = {"F64": "<d", "F16": "<e"}, {"F64": 8, "F16": 2, "BF16": 2}
 """How numbers are unpacked, and their bytes, where these are not a float32's."""
 
@@ -150,6 +158,11 @@ def read_adapters(
     if not options:  # PEFT's in diffusers' metadata; without any a loader takes the rank for alpha
         saved = json.loads(metadata.get("lora_adapter_metadata", "{}"))
         options = {key.rpartition(".")[2]: value for key, value in saved.items()}
+    begun = str(options.get("init_lora_weights")).lower()
+    if begun.startswith(CHANGES_BASE):
+        raise AdapterFileError(f"{path} was begun by {begun}, which changed its model too; {WHOLE}")
+    if variants := [name for name in VARIANTS if options.get(name)]:
+        raise AdapterFileError(f"{path} has PEFT's {variants[0]}; allowed are plain adapters")
     own = _scalars(path, header)
     alpha = options.get("lora_alpha") or min(own, default=rank)
     alphas = own | {*(options.get("alpha_pattern") or {}).values()}
@@ -199,10 +212,7 @@ def _foreign(path: Path, key: str, pipeline: str | None) -> str:
         return f"holds DoRA's magnitudes ({key}); allowed are plain adapters, without use_dora"
     if "lora" in key or key.endswith(".alpha"):
         return conversion(path, key, pipeline)
-    return (
-        f"holds weights beside adapters ({key}), as modules_to_save does; merge_and_unload() of"
-        " PEFT and save_pretrained(FOLDER) make a model of it: type model.path=FOLDER"
-    )
+    return f"holds weights beside adapters ({key}), as modules_to_save does; {WHOLE}"
 
 
 def conversion(path: Path, key: str, pipeline: str | None) -> str:

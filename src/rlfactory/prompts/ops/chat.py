@@ -47,7 +47,7 @@ class ChatText(str):
     def identity(self) -> str:
         """A plain string that only this conversation has."""
         whole = [self.messages, self.tools] if self.tools else self.messages
-        return json.dumps(whole, ensure_ascii=False, sort_keys=True)
+        return json.dumps(whole, ensure_ascii=False, sort_keys=True, default=str)
 
 
 class ChatAnswer(str):
@@ -60,7 +60,10 @@ class ChatAnswer(str):
     message: Message
 
     def __new__(cls, message: Message) -> "ChatAnswer":
-        calls = [json.dumps(call, ensure_ascii=False) for call in message.get("tool_calls", ())]
+        calls = [
+            json.dumps(call, ensure_ascii=False, default=str)
+            for call in message.get("tool_calls", ())
+        ]
         made = super().__new__(cls, "\n".join(filter(None, [*thoughts_and_text(message), *calls])))
         made.message = message
         return made

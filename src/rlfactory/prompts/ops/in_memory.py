@@ -10,7 +10,7 @@ from rlfactory.prompts.base import Prompt, PromptError, Prompts
 from rlfactory.prompts.ops.chat import MESSAGES
 from rlfactory.prompts.ops.data_rows import kind_of
 from rlfactory.prompts.ops.prompt_list import PromptList, RowReader
-from rlfactory.prompts.ops.row_forms import PARTS
+from rlfactory.prompts.ops.row_forms import PARTS, of_table
 
 IMAGE = "image"
 """The key of a picture to be edited."""
@@ -106,7 +106,9 @@ def read_rows(rows: Iterable[Row], column: str, name: str) -> list[Prompt]:
     """The prompts of rows; PromptError, with the row's number, where one has no prompt."""
     reader = RowReader(column, IMAGE, skip_empty=())
     try:
-        prompts = [reader.read(f"{name}: row {n}", row) for n, row in enumerate(_rows(rows, name))]
+        is_table = hasattr(rows, "column_names") or hasattr(rows, "columns")
+        given = (of_table(row, column) if is_table else row for row in _rows(rows, name))
+        prompts = [reader.read(f"{name}: row {n}", row) for n, row in enumerate(given)]
     except PromptError as error:
         text = re.split(", or leave such rows|; prompts.image_column", str(error))[0]  # for files
         raise PromptError(text + (_renaming(rows) if "has no" in text else "")) from error

@@ -8,7 +8,7 @@ from contextlib import suppress
 from os.path import commonprefix
 from typing import Any
 
-from rlfactory.prompts.ops.chat import MESSAGES, read_prompt
+from rlfactory.prompts.ops.chat import MESSAGES, TOOLS, read_prompt
 
 SPEAKERS = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "observation": "tool"}
 """Roles of ShareGPT's messages that have another name here."""
@@ -16,7 +16,7 @@ CONVERSATIONS = (MESSAGES, "conversations", "conversation")
 """Columns of whole conversations."""
 COMPLETIONS = ("chosen", "rejected", "completion", "text")
 ALPACA = ("system", "instruction", "input", "output", "history")
-PARTS = ("prompt", *CONVERSATIONS, *COMPLETIONS, *ALPACA)
+PARTS = ("prompt", *CONVERSATIONS, TOOLS, *COMPLETIONS, *ALPACA)
 """Columns that a prompt and its completions are read from where no other column is named."""
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")
 
@@ -46,6 +46,23 @@ def with_nested(row: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in below.items()
     }
     return {**nested, **row}
+
+
+def of_table(row: Mapping[str, Any], column: str) -> dict[str, Any]:
+    """A row of a table with messages and tools as they were written, read from `column` too.
+
+    Arrow gives all objects of a column the keys of each, and null where one has none: a template
+    would write these as arguments of a call. pandas has arrays for lists.
+    """
+    nested = {column.partition(".")[0], *PARTS}
+    return {k: _without_nulls(value) if k in nested else value for k, value in row.items()}
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {k: _without_nulls(below) for k, below in value.items() if below is not None}
+    value = value.tolist() if hasattr(value, "tolist") else value
+    return [*map(_without_nulls, value)] if isinstance(value, list | tuple) else value
 
 
 def is_left_out(row: Mapping[str, Any], columns: Iterable[str]) -> bool:
@@ -78,6 +95,11 @@ def is_missing(value: object) -> bool:
         return not value or (
             bool(asked) and all(isinstance(a, str) and not a.strip() for a in asked)
         )
+    return is_null(value)
+
+
+def is_null(value: object) -> bool:
+    """Whether a cell has no value, as Python, NumPy and pandas say it."""
     is_nan = isinstance(value, float) and value != value
     return value is None or is_nan or type(value).__name__ == "NAType"  # pandas.NA equals nothing
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rlfactory.prompts.base import Prompt
+from rlfactory.prompts.ops.row_forms import is_null
 from rlfactory.reward.base import Reward, RewardError, Samples, require_texts
 
 log = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ class AnswerReward(Reward):
     def answers(self, samples: Samples) -> list[Any]:
         """The answer of each sample, None where there is none; then there is a line in the log."""
         assert self.column is not None
-        answers = [row.get(self.column) for row in samples.metadata]
+        answers = [_answer(row.get(self.column)) for row in samples.metadata]
         lacking = [p for p, answer in zip(samples.prompts, answers, strict=True) if answer is None]
         if lacking:
             message = "%d samples have no score: their prompts have no %s, as %.60r"
@@ -59,12 +60,17 @@ class AnswerReward(Reward):
         return torch.tensor(scores, dtype=torch.float32)
 
 
+def _answer(value: Any) -> Any:
+    """An answer, None where there is none: a data frame has NaN then, which is no number."""
+    return None if is_null(value) else value
+
+
 def check_answers(
     prompts: Iterable[Prompt], column: str, fault_of: Callable[[object], str | None]
 ) -> None:
     """RewardError, which names the prompt, for the first answer under `column` with a fault."""
     for prompt in prompts:
-        fault = fault_of(prompt.metadata[column])
+        fault = fault_of(_answer(prompt.metadata[column]))
         if fault is not None:
             raise RewardError(f"the prompt {prompt.text[:60]!r}: its {column} {fault}")
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from rlfactory.config.schema.targets import instantiate, locate
+from rlfactory.hardware.torch_defaults import kept_defaults
 from rlfactory.model.memory import OffloadedModules
 from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import Reward, RewardError, Samples, require_videos, score_checked
@@ -80,7 +81,8 @@ def _single_reward(config: Config, node: Config, key: str, device: torch.device)
 
         timeout, processes = scoring["timeout"], scoring["processes"]
         return SubprocessReward(node, key, device, timeout=timeout, processes=processes)
-    reward: Reward = instantiate(node, key, device=device)
+    with kept_defaults():
+        reward: Reward = instantiate(node, key, device=device)
     return reward
 
 

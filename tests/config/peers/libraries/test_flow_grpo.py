@@ -81,6 +81,15 @@ def test_half_of_one_batch_is_one_update() -> None:
     assert words["updates_per_iteration"] == "updates_per_iteration=1"
 
 
+def test_what_is_done_about_a_rest_of_a_group_is_said() -> None:
+    found = of_keys(GENEVAL, 1)
+    assert "prompts_per_iteration=1" in found.command()
+    (note,) = (note for note in found.notes if "whole groups" in note)
+    assert note.startswith(
+        "36 samples an iteration are no whole groups of 24: the command draws 24"
+    )
+
+
 def test_other_models_are_refused() -> None:
     with pytest.raises(PlanError, match="is of a kind that is not trained here"):
         of_keys({**GENEVAL, "pretrained": {"model": "hf_cache/HunyuanVideo"}}, 32)
