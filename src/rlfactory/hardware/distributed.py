@@ -343,7 +343,8 @@ def _communicating(problem: str = "another process does not answer any more") ->
             warnings.simplefilter("ignore")
             yield
     except RuntimeError as error:
-        if isinstance(error, HardwareError | torch.OutOfMemoryError):
+        # of a GPU, which no other process has caused
+        if isinstance(error, HardwareError | torch.OutOfMemoryError | torch.AcceleratorError):
             raise
         reason = str(error).strip().splitlines()[0]
         raise PeerLostError(f"{problem}: {reason}") from error
