@@ -10,7 +10,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import TextIO, cast
 
@@ -153,12 +153,15 @@ def _train(
         for old in [] if is_alone else logs_of(folder):
             old.unlink()
         hardware = build_hardware(config)
-        log.info("computing on %s", device_name(hardware))
-        if not is_alone:
-            require_same_config(hardware, config, folder.path)
-        # what is drawn at the end has no block of its own that says what could not be written
-        with explain_disk_errors(folder.path, "a file of the run", numbers=OF_DISK):
-            outcome = Session(config, folder, until, force, stop, hardware, listeners).run()
+        with ExitStack() as at_end:
+            if hardware.world_size == 1:  # after an error the others may be lost
+                at_end.callback(hardware.close)
+            log.info("computing on %s", device_name(hardware))
+            if not is_alone:
+                require_same_config(hardware, config, folder.path)
+            # what is drawn at the end has no block of its own that says what could not be written
+            with explain_disk_errors(folder.path, "a file of the run", numbers=OF_DISK):
+                outcome = Session(config, folder, until, force, stop, hardware, listeners).run()
         hardware.close()
         return outcome
     except KeyboardInterrupt:
