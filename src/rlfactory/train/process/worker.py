@@ -61,7 +61,7 @@ def run_rank(arguments: RunArguments) -> int:
 def run_main_process(arguments: RunArguments) -> int:
     """Train a run, from its newest checkpoint if it has one; returns the exit code."""
     # the user's code may change the current folder
-    folder, stop = RunFolder(arguments.run.absolute()), Stop()
+    folder, stop = RunFolder(arguments.run.absolute()), Stop(quiet=arguments.temporary)
     try:
         with _begun(folder, stop, arguments.take_over) as config:
             try:
@@ -76,7 +76,9 @@ def run_main_process(arguments: RunArguments) -> int:
     except (UserError, OSError) as error:  # nothing has begun
         print_error(str(error))
         return 1
-    return report_end(folder, status, stop, config)
+    if not arguments.temporary:
+        return report_end(folder, status, stop, config)
+    return stop.code if stop.is_requested else 0
 
 
 def train_in_python(
