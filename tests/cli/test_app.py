@@ -442,6 +442,18 @@ def test_interruption_has_the_shells_code(monkeypatch: pytest.MonkeyPatch) -> No
     assert stopped.value.code == 130
 
 
+def test_a_current_folder_that_was_removed_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (gone := tmp_path / "gone").mkdir()
+    monkeypatch.chdir(gone)
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")
+    gone.rmdir()
+    with pytest.raises(SystemExit):
+        app.main()
+    assert "error: the current folder was removed" in capsys.readouterr().err
+
+
 def test_a_terminal_without_a_character_shows_its_escape(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "rlfactory.cli", "--cfg", "job", "run_dir='größe'"],

@@ -8,8 +8,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from rlfactory.hardware.base import HardwareError
-from rlfactory.hardware.distributed import Distributed, _device_of, sum_gradients
+from rlfactory.hardware.base import HardwareError, PeerLostError
+from rlfactory.hardware.distributed import (
+    Distributed,
+    _communicating,
+    _device_of,
+    sum_gradients,
+)
 from rlfactory.hardware.environment import ProcessInfo
 
 
@@ -79,6 +84,18 @@ def test_each_process_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("SLURM_PROCID", "5")
     assert _device_of(torch.device("cuda"), here) == torch.device("cuda", 0)
     assert chosen == [1, 0]
+
+
+def test_an_error_of_a_gpu_is_no_lost_process() -> None:
+    def fail(error: Exception) -> None:
+        with _communicating():
+            raise error
+
+    with pytest.raises(PeerLostError, match="no answer"):
+        fail(RuntimeError("no answer"))
+    for kind in (torch.AcceleratorError, torch.OutOfMemoryError):
+        with pytest.raises(kind, match="CUDA error"):
+            fail(kind("CUDA error: device-side assert triggered"))
 
 
 def test_a_launcher_that_started_another_number_is_an_error(

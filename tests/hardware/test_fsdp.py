@@ -1,6 +1,7 @@
 """A divided network in one process, which has all of it; several are tried in tests/dist."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from rlfactory.hardware import fsdp
 from rlfactory.hardware.base import HardwareError
 from rlfactory.hardware.distributed import Distributed
 from rlfactory.hardware.fsdp import blocks
@@ -52,6 +54,16 @@ def divided(hardware: Distributed) -> Any:
     model = model_of()
     hardware.prepare(model)
     return model
+
+
+def test_a_group_of_some_ranks_waits_no_longer_than_all_do(
+    hardware: Distributed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group: Any = dist.new_group()
+    mesh = SimpleNamespace(get_all_groups=lambda: [group])
+    monkeypatch.setattr(fsdp, "init_device_mesh", lambda *_, **__: mesh)
+    fsdp.FSDPParameters(timeout=timedelta(seconds=7))._mesh("cpu")
+    assert group._get_backend(torch.device("cpu")).options._timeout == timedelta(seconds=7)
 
 
 def test_blocks_are_the_members_of_the_outermost_lists() -> None:

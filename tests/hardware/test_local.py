@@ -63,6 +63,14 @@ def test_scaled_losses_give_the_same_step() -> None:
     assert torch.equal(*steps)
 
 
+def test_a_process_without_samples_steps_with_the_scaled_gradient_of_others() -> None:
+    parameter = nn.Parameter(torch.tensor([3.0, 4.0]))
+    hardware, optimizer = Local(True, device="cpu"), torch.optim.SGD([parameter], lr=1.0)
+    parameter.grad = 2.0**16 * torch.tensor([0.3, 0.4])  # no loss was scaled here
+    assert hardware.step(optimizer, [parameter], 1.0) == pytest.approx(0.5)
+    torch.testing.assert_close(parameter.detach(), torch.tensor([2.7, 3.6]))
+
+
 def test_a_gradient_too_small_for_float16_survives_where_losses_are_scaled() -> None:
     found = []
     for scaling in (False, True):

@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.backends import cudnn
 from torch.profiler import ProfilerActivity, profile
 
 from rlfactory.config.overrides import compose
@@ -317,11 +318,13 @@ def test_float32_matrices_are_multiplied_exactly_where_replays_are(
 ) -> None:
     chosen: list[str] = []
     monkeypatch.setattr(torch, "set_float32_matmul_precision", chosen.append)
+    monkeypatch.setattr(cudnn, "allow_tf32", True)
     precision = Precision(rollout=rollout, learning=learning, tf32=tf32)
     precision.set_matmul_precision(torch.device("cpu"))
     assert chosen == [], "a CPU has no TF32"
     precision.set_matmul_precision(torch.device("cuda"))
     assert chosen == [expected]
+    assert cudnn.allow_tf32 is (expected == "high"), "of a UNet's convolutions too"
 
 
 @pytest.mark.slow

@@ -257,6 +257,13 @@ def test_many_ticks_are_thinned() -> None:
             assert axes.get_xlim()[0] > -6
 
 
+def test_a_long_run_has_no_element_for_each_of_its_points() -> None:
+    long = curve("one", points=5000)
+    svg, limits = drawn_svg([replace(long, points=[*long.mean[:-1], 9.0], joined=True)], ["one"])
+    assert 1000 < svg.count("<use ") <= 2000
+    assert limits[3] > 9, "the axes hold those that are not drawn"
+
+
 def test_smoothed_points_stay_and_a_line_can_be_refused() -> None:
     smoothed = replace(curve("one"), points=[0.5] * FEWEST, joined=True)
     assert [joined for joined, _, _ in drawn([smoothed], ["one"])] == [False, True]

@@ -100,7 +100,12 @@ class Distributed(Local):
         self._defer = defer_reduce
         self._sharded = None
         if strategy == "fsdp2":
-            self._sharded = _fsdp_parameters(shard_size, offload, tile is not None)
+            self._sharded = _fsdp_parameters(
+                timeout=timedelta(seconds=timeout),
+                shard_size=shard_size,
+                offload=offload,
+                exact=tile is not None,
+            )
 
     @staticmethod
     def validate(options: Mapping[str, Any], run: Mapping[str, Any]) -> Faults:
@@ -329,10 +334,10 @@ def _common_store(info: ProcessInfo, timeout: timedelta) -> Any:
     return dist.PrefixStore(f"restart_{restart}", store)  # type: ignore[attr-defined]
 
 
-def _fsdp_parameters(shard_size: int | None, offload: bool, exact: bool) -> "FSDPParameters":
+def _fsdp_parameters(**options: Any) -> "FSDPParameters":
     from rlfactory.hardware.fsdp import FSDPParameters  # its imports take a second
 
-    return FSDPParameters(shard_size=shard_size, offload=offload, exact=exact)
+    return FSDPParameters(**options)
 
 
 @contextmanager
@@ -343,7 +348,8 @@ def _communicating(problem: str = "another process does not answer any more") ->
             warnings.simplefilter("ignore")
             yield
     except RuntimeError as error:
-        if isinstance(error, HardwareError | torch.OutOfMemoryError):
+        # of a GPU, which no other process has caused
+        if isinstance(error, HardwareError | torch.OutOfMemoryError | torch.AcceleratorError):
             raise
         reason = str(error).strip().splitlines()[0]
         raise PeerLostError(f"{problem}: {reason}") from error

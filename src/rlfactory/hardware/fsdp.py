@@ -7,12 +7,14 @@ a frozen network are small and stay in full in every rank; the frozen network is
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.distributed_c10d import _set_pg_timeout
 from torch.distributed.fsdp import (
     CPUOffloadPolicy,
     FSDPModule,
@@ -45,11 +47,18 @@ class FSDPParameters:
         offload: keep shards, gradients and the optimizer's moments on the CPU.
         exact: compute what one process does, to the bit: parameters are gathered as they are, and
             the norm is that of the full gradients.
+        timeout: until a rank that does not answer counts as lost.
     """
 
     def __init__(
-        self, *, shard_size: int | None = None, offload: bool = False, exact: bool = False
+        self,
+        *,
+        timeout: timedelta,
+        shard_size: int | None = None,
+        offload: bool = False,
+        exact: bool = False,
     ) -> None:
+        self._timeout = timeout
         self.shard_size = shard_size or dist.get_world_size()
         self.offload = offload
         self._exact = exact
@@ -107,10 +116,13 @@ class FSDPParameters:
     def _mesh(self, device: str) -> DeviceMesh:
         copies = dist.get_world_size() // self.shard_size
         if copies == 1:
-            return init_device_mesh(device, (self.shard_size,), mesh_dim_names=(SHARD,))
-        return init_device_mesh(
-            device, (copies, self.shard_size), mesh_dim_names=(REPLICATE, SHARD)
-        )
+            mesh = init_device_mesh(device, (self.shard_size,), mesh_dim_names=(SHARD,))
+        else:
+            sizes = copies, self.shard_size
+            mesh = init_device_mesh(device, sizes, mesh_dim_names=(REPLICATE, SHARD))
+        for group in mesh.get_all_groups():  # a group of some ranks has torch's own, half an hour
+            _set_pg_timeout(self._timeout, group)
+        return mesh
 
     def _offload_policy(self) -> OffloadPolicy:
         if not self.offload:

@@ -133,6 +133,8 @@ class Local(Hardware):
         parameters: Sequence[nn.Parameter],
         max_grad_norm: float,
     ) -> float | None:
+        # torch makes the scale for the first loss, and a rank without samples has had none
+        self._scaler.scale(torch.zeros((), device=self.device))
         self._scaler.unscale_(optimizer)  # before clipping: the limit is of unscaled gradients
         norm = nn.utils.clip_grad_norm_(parameters, max_grad_norm)
         return self.step_if_finite(optimizer, norm)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 from torch import nn
+from torch.backends import cudnn
 
 Name = Literal["float32", "bfloat16", "float16"]
 
@@ -24,9 +25,9 @@ class Precision:
         weights: the dtype of frozen weights.
         rollout: in which the network computes while it samples, for training or evaluation.
         learning: in which it computes otherwise, in replays and comparisons too.
-        tf32: whether products of float32 matrices are computed in TF32 on CUDA, with 10 bits of
-            mantissa. "auto": where the network computes in half precision, so that they are those
-            of the autoencoder and of rewards.
+        tf32: whether float32 products and convolutions are computed in TF32 on CUDA, with 10 bits
+            of mantissa. "auto": where the network computes in half precision, so that they are
+            those of the autoencoder and of rewards.
     """
 
     def __init__(
@@ -49,9 +50,10 @@ class Precision:
         return self.rollout == self.learning == torch.float32
 
     def set_matmul_precision(self, device: torch.device) -> None:
-        """Choose for this process how CUDA multiplies float32 matrices."""
+        """Choose for this process how CUDA multiplies float32 matrices, and convolves."""
         if device.type == "cuda":
             torch.set_float32_matmul_precision("high" if self.tf32 else "highest")
+            cudnn.allow_tf32 = self.tf32  # torch's default, unlike that of matrices, is TF32
 
     @contextmanager
     def sampling(self) -> Iterator[None]:

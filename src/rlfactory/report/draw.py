@@ -39,6 +39,7 @@ _LETTERS, _HANDLE = 15, 7  # letters to an inch of the legend, and to the width 
 _MOST_BANDS = 8  # the bands of more rows would cover each other
 _MOST_BAND = 0.5  # how far a band may extend the axis, as a share of the lines' own span
 _MOST_TICKS = 9
+_MOST_POINTS = 2000  # each is an element of the page; of more, every second one or fewer are drawn
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,9 @@ def _draw(axes: "Axes", curve: Curve, number: int, gid: str | None) -> None:
             artist.set_gid(gid)
         return
     if curve.points:
-        (points,) = axes.plot(curve.x, curve.points, "o", color=colour, gid=gid, alpha=0.45)
+        shown = slice(None, None, -(-len(curve.x) // _MOST_POINTS))
+        x, y = curve.x[shown], curve.points[shown]
+        (points,) = axes.plot(x, y, "o", color=colour, gid=gid, alpha=0.45)
         points.set(markersize=3, markeredgewidth=0)
     (line,) = axes.plot(curve.x, curve.mean, color=colour, linestyle=dashes, gid=gid)
     if curve.metric.startswith("eval/"):

@@ -5,6 +5,7 @@ Times and memory are not compared, nor what depends on when a run was saved or s
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from rlfactory.tools.bit_differences import (
 from rlfactory.train.operations import VARIABLE, first_difference
 from rlfactory.train.process.launch import run_or_launch
 from rlfactory.train.process.run_arguments import RunArguments
+from rlfactory.train.process.signals import SIGNALS
 from rlfactory.utils.console import print_error
 
 Config = Mapping[str, Any]
@@ -211,6 +213,7 @@ def remake(
 
     Raises:
         RunFolderError: training ended with an error, which it has printed.
+        SystemExit: a signal stopped it.
     """
     copy = RunFolder(place)
     _copy(folder, copy, stretch)
@@ -218,9 +221,11 @@ def remake(
     write_text(copy.config, yaml.safe_dump(quiet, sort_keys=False, allow_unicode=True))
     remember(copy, moved)
     # forced, since the checkpoint has another logger; the command has compared the configurations
-    arguments = RunArguments(place, until=stretch.end, force=True)
+    arguments = RunArguments(place, until=stretch.end, force=True, temporary=True)
     with (place / OUTPUT).open("w", encoding="utf-8") as output, _printing_to(output):
         code = run_or_launch(arguments, quiet)
+    if code - 128 in SIGNALS:
+        sys.exit(code)
     if code != 0:
         raise RunFolderError(f"the stretch can't be made again: training ended with code {code}")
     return copy

@@ -13,6 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType, ModuleType
 
+from rlfactory.utils.errors import UserError
+
 TRUST = "RLFACTORY_TRUST"
 """The environment variable with the packages and files of one's own that may run: `mine,/me/f.py`.
 What a command trusts is added, and functions that it names, so that its processes know them.
@@ -39,10 +41,14 @@ def trust_names(names: Iterable[str]) -> None:
 
 def leave_current_folder() -> None:
     """Take the current folder off the import path, here and in the processes started from here, and
-    search it for the modules that are named, after everything that is installed.
+    search it for the modules that are named, after everything that is installed. UserError where it
+    was removed.
     """
     os.environ["PYTHONSAFEPATH"] = "1"
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except FileNotFoundError as error:
+        raise UserError("the current folder was removed; change to another: cd FOLDER") from error
     given = {Path(p).absolute() for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p}
     # what stands behind the standard library is installed, though it may lie in this folder
     library = str(Path(os.__file__).parent)

@@ -86,7 +86,7 @@ def status(arguments: RunArguments) -> str:
 
 
 def test_arguments_are_the_same_when_read_back() -> None:
-    for arguments in (RunArguments(Path("a b")), RunArguments(Path("run"), 7, True, True)):
+    for arguments in (RunArguments(Path("a b")), RunArguments(Path("run"), 7, True, True, True)):
         assert RunArguments.parse([*arguments.words(), "--more", "x"]) == arguments
 
 

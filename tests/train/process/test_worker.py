@@ -27,8 +27,10 @@ from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.train import session as session_module
 from rlfactory.train.checkpointing import savepoint
 from rlfactory.train.process import worker
+from rlfactory.train.process.run_arguments import RunArguments
 from rlfactory.train.process.signals import Stop
 from rlfactory.train.process.worker import requeue, train_in_python
+from rlfactory.utils.errors import TrainingError
 
 DOCS = Path(__file__).parents[3] / "docs"
 TINY = [
@@ -288,6 +290,38 @@ def test_a_callers_settings_of_torch_do_not_reach_a_run(
         train_in_python(new_run(run))
         assert torch.is_autocast_enabled("cpu")
     assert seen == [(True, False)]
+
+
+def test_a_temporary_run_that_is_stopped_says_nothing_of_resuming_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(self: session_module.Session) -> str:
+        with self.stop.wished():
+            os.kill(os.getpid(), signal.SIGINT)
+        return "interrupted"
+
+    monkeypatch.setattr(session_module.Session, "run", stop)
+    arguments = RunArguments(new_run(tmp_path / "run"), temporary=True)
+    assert worker.run_main_process(arguments) == 130
+    assert "resume" not in capsys.readouterr().err
+
+
+def test_an_error_leaves_the_settings_of_a_python_caller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: object) -> None:
+        assert torch.are_deterministic_algorithms_enabled()
+        raise TrainingError("no")
+
+    monkeypatch.setattr(session_module.Session, "run", fail)
+    run = tmp_path / "run"
+    create_run(plan_from_words(f"run_dir={run}", *TINY, "hardware.deterministic=true"), "")
+    try:
+        with pytest.raises(TrainingError, match="no"):
+            train_in_python(run)
+        assert not torch.are_deterministic_algorithms_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 Slurm = Callable[[str], Path]

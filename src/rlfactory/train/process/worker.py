@@ -10,7 +10,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import TextIO, cast
 
@@ -61,7 +61,7 @@ def run_rank(arguments: RunArguments) -> int:
 def run_main_process(arguments: RunArguments) -> int:
     """Train a run, from its newest checkpoint if it has one; returns the exit code."""
     # the user's code may change the current folder
-    folder, stop = RunFolder(arguments.run.absolute()), Stop()
+    folder, stop = RunFolder(arguments.run.absolute()), Stop(quiet=arguments.temporary)
     try:
         with _begun(folder, stop, arguments.take_over) as config:
             try:
@@ -76,7 +76,9 @@ def run_main_process(arguments: RunArguments) -> int:
     except (UserError, OSError) as error:  # nothing has begun
         print_error(str(error))
         return 1
-    return report_end(folder, status, stop, config)
+    if not arguments.temporary:
+        return report_end(folder, status, stop, config)
+    return stop.code if stop.is_requested else 0
 
 
 def train_in_python(
@@ -153,12 +155,15 @@ def _train(
         for old in [] if is_alone else logs_of(folder):
             old.unlink()
         hardware = build_hardware(config)
-        log.info("computing on %s", device_name(hardware))
-        if not is_alone:
-            require_same_config(hardware, config, folder.path)
-        # what is drawn at the end has no block of its own that says what could not be written
-        with explain_disk_errors(folder.path, "a file of the run", numbers=OF_DISK):
-            outcome = Session(config, folder, until, force, stop, hardware, listeners).run()
+        with ExitStack() as at_end:
+            if hardware.world_size == 1:  # after an error the others may be lost
+                at_end.callback(hardware.close)
+            log.info("computing on %s", device_name(hardware))
+            if not is_alone:
+                require_same_config(hardware, config, folder.path)
+            # what is drawn at the end has no block of its own that says what could not be written
+            with explain_disk_errors(folder.path, "a file of the run", numbers=OF_DISK):
+                outcome = Session(config, folder, until, force, stop, hardware, listeners).run()
         hardware.close()
         return outcome
     except KeyboardInterrupt:
