@@ -58,3 +58,36 @@ def test_python_is_read_by_way_of_the_command_that_is_told(
     assert told is not None
     subprocess.run(told[1].replace("python", sys.executable, 1), shell=True, check=True)
     assert "group_size=8" in translate_file(told[2]).command()
+
+
+def test_openrlhf_has_two_ways_to_name_its_options(tmp_path: Path) -> None:
+    old = (
+        "python -m openrlhf.cli.train_ppo_ray --pretrain a/b --rollout_batch_size 512"
+        " --n_samples_per_prompt 16 --train_batch_size 1024 --generate_max_len 8192"
+        " --advantage_estimator reinforce_baseline --init_kl_coef 1e-4 --use_kl_loss"
+        " --kl_estimator k2 --actor_learning_rate 1e-6 --eps_clip_low_high 0.2 0.27"
+    )
+    new = (  # 0.11
+        "python -m openrlhf.cli.train_ppo_ray --actor.model_name_or_path a/b"
+        " --rollout.batch_size 512 --rollout.n_samples_per_prompt 16 --train.batch_size 1024"
+        " --rollout.max_new_tokens 8192 --algo.advantage.estimator reinforce_baseline"
+        " --algo.kl.init_coef 1e-4 --algo.kl.use_loss --algo.kl.estimator k2"
+        " --actor.adam.lr 1e-6 --actor.eps_clip_low_high 0.2 0.27 --data.max_len 9216"
+        " --eval.n_samples_per_prompt 4 --critic.adam.betas 0.5 0.6"
+    )
+    made = []
+    for name, text in {"old.sh": old, "new.sh": new}.items():
+        (tmp_path / name).write_text(text)
+        made.append(translate_file(str(tmp_path / name)))
+    assert made[0].command() == made[1].command()
+    assert {"prompts_per_iteration=512", "group_size=16", "updates_per_iteration=8"} <= {
+        *made[1].command()
+    }
+    left = ("data.max_len", "eval.n_samples_per_prompt", "critic.adam.betas")
+    assert {*left} <= made[1].dropped.keys()
+
+
+def test_other_trainers_of_openrlhf_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.sh").write_text("deepspeed --module openrlhf.cli.train_sft --pretrain a/b")
+    with pytest.raises(PlanError, match="has the keys of no known library"):
+        translate_file(str(tmp_path / "a.sh"))
