@@ -60,7 +60,7 @@ def test_sources(tmp_path: Path) -> None:
     picture("blue").save(tmp_path / "blue.png")
     from_path = pictured("a", "blue.png", tmp_path)
     assert from_path.open().getpixel((0, 0)) == (0, 0, 255)
-    for given in (RED, picture(), {"bytes": RED, "path": None}):
+    for given in (RED, picture(), {"bytes": RED, "path": None}, {"bytes": RED}):
         assert pictured("a", given).open().getpixel((0, 0)) == (255, 0, 0)
     assert pictured("a", {"bytes": None, "path": str(tmp_path / "blue.png")}).content
     assert identity(from_path) == identity(PicturedText("a", (tmp_path / "blue.png").read_bytes()))

@@ -100,8 +100,8 @@ def pictured(text: str, picture: object, folder: Path | None = None) -> Pictured
 
 
 def _source(picture: Any, folder: Path) -> Source:
-    if isinstance(picture, dict) and {"bytes", "path"} <= picture.keys():
-        picture = picture["bytes"] or picture["path"]
+    if isinstance(picture, dict) and "bytes" in picture:
+        picture = picture["bytes"] or picture.get("path")
     if isinstance(picture, Image.Image):
         return png_of(picture)
     if isinstance(picture, bytes):
