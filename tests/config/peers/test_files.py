@@ -91,3 +91,30 @@ def test_other_trainers_of_openrlhf_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.sh").write_text("deepspeed --module openrlhf.cli.train_sft --pretrain a/b")
     with pytest.raises(PlanError, match="has the keys of no known library"):
         translate_file(str(tmp_path / "a.sh"))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            "grpo --max_completion_length 8192 --max_length 2048",
+            "dynamics.length=8192 model.max_prompt_length=2048 model.long_prompts=cut"
+            " algo.aggregation=sequence",
+        ),
+        (
+            "ppo --max_length 99 --truncation_strategy delete",
+            "dynamics.length=512 dynamics.temperature=0.9 model.max_prompt_length=99"
+            " model.long_prompts=drop prompts_per_iteration=16 optimizer.lr=0.0001"
+            " model.value_lr=0.0001",
+        ),
+        (
+            "dpo --max_length 99 --per_device_train_batch_size 3",
+            "algo.length=99 prompts_per_iteration=18 micro_batch=6",
+        ),
+    ],
+)
+def test_ms_swift_has_names_and_defaults_of_its_own(
+    tmp_path: Path, options: str, words: str
+) -> None:
+    (tmp_path / "a.sh").write_text(f"swift rlhf --rlhf_type {options} --model a/b")
+    assert {*words.split()} <= {*translate_file(str(tmp_path / "a.sh")).command()}
