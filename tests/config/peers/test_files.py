@@ -118,3 +118,9 @@ def test_ms_swift_has_names_and_defaults_of_its_own(
 ) -> None:
     (tmp_path / "a.sh").write_text(f"swift rlhf --rlhf_type {options} --model a/b")
     assert {*words.split()} <= {*translate_file(str(tmp_path / "a.sh")).command()}
+
+
+def test_what_a_script_computes_is_told_of(tmp_path: Path) -> None:
+    (tmp_path / "a.sh").write_text("trl grpo --output_dir $(date) --learning_rate 1e-5")
+    notes = translate_file(str(tmp_path / "a.sh")).notes
+    assert any(re.match(r"run_dir=.*date.*: the script, which is not run", n) for n in notes)
