@@ -58,3 +58,69 @@ def test_python_is_read_by_way_of_the_command_that_is_told(
     assert told is not None
     subprocess.run(told[1].replace("python", sys.executable, 1), shell=True, check=True)
     assert "group_size=8" in translate_file(told[2]).command()
+
+
+def test_openrlhf_has_two_ways_to_name_its_options(tmp_path: Path) -> None:
+    old = (
+        "python -m openrlhf.cli.train_ppo_ray --pretrain a/b --rollout_batch_size 512"
+        " --n_samples_per_prompt 16 --train_batch_size 1024 --generate_max_len 8192"
+        " --advantage_estimator reinforce_baseline --init_kl_coef 1e-4 --use_kl_loss"
+        " --kl_estimator k2 --actor_learning_rate 1e-6 --eps_clip_low_high 0.2 0.27"
+    )
+    new = (  # 0.11
+        "python -m openrlhf.cli.train_ppo_ray --actor.model_name_or_path a/b"
+        " --rollout.batch_size 512 --rollout.n_samples_per_prompt 16 --train.batch_size 1024"
+        " --rollout.max_new_tokens 8192 --algo.advantage.estimator reinforce_baseline"
+        " --algo.kl.init_coef 1e-4 --algo.kl.use_loss --algo.kl.estimator k2"
+        " --actor.adam.lr 1e-6 --actor.eps_clip_low_high 0.2 0.27 --data.max_len 9216"
+        " --eval.n_samples_per_prompt 4 --critic.adam.betas 0.5 0.6"
+    )
+    made = []
+    for name, text in {"old.sh": old, "new.sh": new}.items():
+        (tmp_path / name).write_text(text)
+        made.append(translate_file(str(tmp_path / name)))
+    assert made[0].command() == made[1].command()
+    assert {"prompts_per_iteration=512", "group_size=16", "updates_per_iteration=8"} <= {
+        *made[1].command()
+    }
+    left = ("data.max_len", "eval.n_samples_per_prompt", "critic.adam.betas")
+    assert {*left} <= made[1].dropped.keys()
+
+
+def test_other_trainers_of_openrlhf_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.sh").write_text("deepspeed --module openrlhf.cli.train_sft --pretrain a/b")
+    with pytest.raises(PlanError, match="has the keys of no known library"):
+        translate_file(str(tmp_path / "a.sh"))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            "grpo --max_completion_length 8192 --max_length 2048",
+            "dynamics.length=8192 model.max_prompt_length=2048 model.long_prompts=cut"
+            " algo.aggregation=sequence",
+        ),
+        (
+            "ppo --max_length 99 --truncation_strategy delete",
+            "dynamics.length=512 dynamics.temperature=0.9 model.max_prompt_length=99"
+            " model.long_prompts=drop prompts_per_iteration=16 optimizer.lr=0.0001"
+            " model.value_lr=0.0001",
+        ),
+        (
+            "dpo --max_length 99 --per_device_train_batch_size 3",
+            "algo.length=99 prompts_per_iteration=18 micro_batch=6",
+        ),
+    ],
+)
+def test_ms_swift_has_names_and_defaults_of_its_own(
+    tmp_path: Path, options: str, words: str
+) -> None:
+    (tmp_path / "a.sh").write_text(f"swift rlhf --rlhf_type {options} --model a/b")
+    assert {*words.split()} <= {*translate_file(str(tmp_path / "a.sh")).command()}
+
+
+def test_what_a_script_computes_is_told_of(tmp_path: Path) -> None:
+    (tmp_path / "a.sh").write_text("trl grpo --output_dir $(date) --learning_rate 1e-5")
+    notes = translate_file(str(tmp_path / "a.sh")).notes
+    assert any(re.match(r"run_dir=.*date.*: the script, which is not run", n) for n in notes)

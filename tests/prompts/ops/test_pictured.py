@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,7 @@ def test_sources(tmp_path: Path) -> None:
     picture("blue").save(tmp_path / "blue.png")
     from_path = pictured("a", "blue.png", tmp_path)
     assert from_path.open().getpixel((0, 0)) == (0, 0, 255)
-    for given in (RED, picture(), {"bytes": RED, "path": None}):
+    for given in (RED, picture(), {"bytes": RED, "path": None}, {"bytes": RED}):
         assert pictured("a", given).open().getpixel((0, 0)) == (255, 0, 0)
     assert pictured("a", {"bytes": None, "path": str(tmp_path / "blue.png")}).content
     assert identity(from_path) == identity(PicturedText("a", (tmp_path / "blue.png").read_bytes()))
@@ -84,6 +85,25 @@ def test_a_photo_stands_upright(tmp_path: Path) -> None:
     for picture in (found.open(), pictured("x", Image.open(tmp_path / "a.png")).open()):
         assert picture.size == (20, 30)
         assert picture.getpixel((19, 0)) == (255, 255, 255)
+
+
+def test_a_damaged_turn_is_none() -> None:
+    """Of a JPEG whose orientation is a text."""
+    entry = b"\x01\x12\x00\x02\x00\x00\x00\x04abc\x00"
+    exif = b"Exif\x00\x00MM\x00*\x00\x00\x00\x08\x00\x01" + entry + bytes(4)
+    picture(size=(8, 6)).save(file := BytesIO(), "JPEG", exif=exif)
+    found = pictured("x", file.getvalue())
+    assert picture_size(found.source) == (6, 8)
+    assert found.open().size == (8, 6)
+
+
+def test_a_picture_of_too_many_pixels_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pillow's limit is twice this number; what it raises there is no ValueError."""
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 20)
+    with pytest.raises(ValueError, match=r"can't be read as a picture \(too many pixels\)"):
+        pictured("a", RED)
+    with pytest.raises(PictureError, match="no picture that can be read"):
+        PicturedText("a", RED).open()
 
 
 def test_what_can_not_be_read(tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ Content = Mapping[str, Any]
 _TARGET = re.compile(r"_target_: (?:\w+\.)*?(\w+)(?:\.from_\w+)?(?!\S)")
 _VARIABLE = re.compile(r"\$\{oc\.(?:env:(\w+)(?:,([^{}]*))?|decode:([^{}]*))\}")
 _REFERENCE = re.compile(r"\$\{([\w.]+)\}")
+_COMPUTED = re.compile(r"\$(?:[({]|\w{3,})")
+"""What a shell puts in."""
 
 
 def kinds() -> str:
@@ -159,7 +161,13 @@ def _of_command(options: Options, processes: int) -> Translation | None:
     if config.endswith((".yaml", ".yml", ".json")):
         fix = f"rlfactory import {config}"
         raise PlanError([Problem("--config", f"the command reads {config}; import that file", fix)])
-    return of_keys(options.values, max(options.processes, processes), options.program)
+    made = of_keys(options.values, max(options.processes, processes), options.program)
+    if made is not None:
+        computed_there = (word for word in made.words.values() if _COMPUTED.search(word))
+        made.notes += [
+            f"{word}: the script, which is not run, says no value" for word in computed_there
+        ]
+    return made
 
 
 def _chosen(key: str, kind: str) -> str:

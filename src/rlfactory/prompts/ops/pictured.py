@@ -15,6 +15,8 @@ from rlfactory.utils.errors import UserError
 
 Source = str | bytes
 """The path of a picture's file, or the file's content."""
+UNREADABLE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
+"""What Pillow raises for a file that is no picture, or one of too many pixels."""
 
 
 class PictureError(UserError, ValueError):
@@ -73,7 +75,7 @@ class PicturedText(str):
         """The picture, RGB; PictureError where it can't be read."""
         try:
             return upright(Image.open(BytesIO(self.content)))
-        except (OSError, ValueError, SyntaxError) as error:
+        except UNREADABLE as error:
             shown = self.source if isinstance(self.source, str) else repr(str(self))
             raise PictureError(f"{shown}: no picture that can be read: {error}") from error
 
@@ -98,8 +100,8 @@ def pictured(text: str, picture: object, folder: Path | None = None) -> Pictured
 
 
 def _source(picture: Any, folder: Path) -> Source:
-    if isinstance(picture, dict) and {"bytes", "path"} <= picture.keys():
-        picture = picture["bytes"] or picture["path"]
+    if isinstance(picture, dict) and "bytes" in picture:
+        picture = picture["bytes"] or picture.get("path")
     if isinstance(picture, Image.Image):
         return png_of(picture)
     if isinstance(picture, bytes):
@@ -125,10 +127,11 @@ def png_of(picture: Image.Image) -> bytes:
 
 
 def picture_size(source: Source) -> tuple[int, int]:
-    """Height and width as seen, by the file's header; OSError or ValueError where it has none."""
+    """Height and width as seen, by the file's header; raises `UNREADABLE` where it has none."""
     with Image.open(BytesIO(source) if isinstance(source, bytes) else source) as picture:
         edges = picture.height, picture.width
-        return edges[::-1] if picture.getexif().get(Base.Orientation, 1) > 4 else edges
+        # a damaged entry may be a text
+        return edges[::-1] if picture.getexif().get(Base.Orientation) in (5, 6, 7, 8) else edges
 
 
 def picture_problem(source: Source) -> str | None:
@@ -138,8 +141,9 @@ def picture_problem(source: Source) -> str | None:
         picture_size(source)
     except FileNotFoundError:
         return f"there is no picture {name}"
-    except (OSError, ValueError, SyntaxError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "no picture"
+    except UNREADABLE as error:
+        reason = getattr(error, "strerror", None) or "no picture"
+        reason = "too many pixels" if isinstance(error, Image.DecompressionBombError) else reason
         return f"{name} can't be read as a picture ({reason}); save it as PNG or JPEG"
     return None
 
