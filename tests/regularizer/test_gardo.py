@@ -136,6 +136,9 @@ def test_a_sum_weighs_and_resets_by_its_term(linear: Make, roll: Roll) -> None:
     both = Sum(terms={"plain": KLVelocity(coefficient=Fixed(value=1.0)), "gardo": gardo(every=1)})
     assert both.weigh(scored(linear(), roll), "main").penalty_weight is not None
     assert both.take_reset()
+    # a checkpoint has these: the share, what it follows, and the iterations since the reset
+    names = {"kl/plain/coefficient", "kl/gardo/coefficient", "kl/gardo/gated"}
+    assert both.coefficients.keys() == names
 
 
 RUN = [
