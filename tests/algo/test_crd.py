@@ -61,7 +61,14 @@ def published(
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"beta": 0.5}, {"kind": "bce"}, {"adaptive": False}, {"temperature": 0.3, "kind": "bce"}],
+    [
+        {},
+        {"beta": 0.5},
+        {"kind": "bce"},
+        {"adaptive": False},
+        {"temperature": 0.3, "kind": "bce"},
+        {"temperature": 1e-3},
+    ],
     ids=str,
 )
 def test_the_loss_and_its_gradient_are_flow_factorys(

@@ -116,6 +116,15 @@ def test_the_published_code_gates_what_is_underrated(linear: Make, roll: Roll) -
     assert rollout.penalty_weight.tolist() == [0, 0, 1, 0]
 
 
+def test_without_another_score_a_sample_is_not_gated(linear: Make, roll: Roll) -> None:
+    rollout = scored(linear(), roll)
+    unknown = {**rollout.rewards, "a": torch.tensor([1.0, torch.nan, 3.0, 4.0])}
+    regularizer = gardo(gate="under", over="all", share=1.0, most=1.0)
+    rollout = regularizer.weigh(replace(rollout, rewards=unknown), "main")
+    assert rollout.penalty_weight is not None
+    assert rollout.penalty_weight.tolist() == [0, 0, 1, 0]
+
+
 def test_an_unknown_score_is_named(linear: Make, roll: Roll) -> None:
     with pytest.raises(TrainingError, match="has 'c'; the reward's scores are main, a, b"):
         Gardo(coefficient=Fixed(value=1.0), others=["c"]).weigh(scored(linear(), roll), "main")
@@ -136,6 +145,9 @@ def test_a_sum_weighs_and_resets_by_its_term(linear: Make, roll: Roll) -> None:
     both = Sum(terms={"plain": KLVelocity(coefficient=Fixed(value=1.0)), "gardo": gardo(every=1)})
     assert both.weigh(scored(linear(), roll), "main").penalty_weight is not None
     assert both.take_reset()
+    # a checkpoint has these: the share, what it follows, and the iterations since the reset
+    names = {"kl/plain/coefficient", "kl/gardo/coefficient", "kl/gardo/gated"}
+    assert both.coefficients.keys() == names
 
 
 RUN = [

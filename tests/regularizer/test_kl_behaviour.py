@@ -51,6 +51,14 @@ def test_golden(estimator: Any) -> None:
     assert (surrogate.grad < 0).all()
 
 
+def test_a_sample_is_weighed_once() -> None:
+    """V-GRPO's ratio is one of each sample; weights, as GARDO's in a sum, come with its items."""
+    weighed: Any = SimpleNamespace(penalty_weight=torch.tensor([2.0, 2.0, 2.0, 0.0, 0.0, 0.0]))
+    outputs = Outputs(NEW, log_ratio=torch.tensor([0.1, 0.2]))
+    penalty, _ = behaviour("surrogate").penalty(MODEL, weighed, outputs)
+    torch.testing.assert_close(penalty, torch.tensor(2 * (2.0 * 0.1**2 / 2) / 2))
+
+
 @pytest.mark.parametrize("estimator", ["k2", "k3"])
 @pytest.mark.parametrize("moved", [-0.5, 0.5])
 def test_it_pulls_back_from_either_side(estimator: Any, moved: float) -> None:

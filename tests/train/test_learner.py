@@ -210,6 +210,20 @@ def test_an_update_without_a_sample_is_none(algo: str, updates: int, loop: Loop)
         assert trainer.learner.updates == len(rows)
 
 
+@pytest.mark.parametrize("old", ["sampled", "recomputed"])
+def test_an_update_without_an_edge_is_none(old: str, loop: Loop) -> None:
+    """Of four leaves only the first below each node of the first split has an edge before it."""
+    trainer = loop(
+        *("algo=branch_grpo", "prompts_per_iteration=2", "group_size=4", "branches=4"),
+        *("schedule.steps=4", "window.skip_last=0", "tree.splits=[0,1]"),
+        "algo.skip_steps=[1,2,3]",
+        *("updates_per_iteration=8", f"algo.old_log_probs={old}", "seed=1"),
+    )
+    batches = seen(trainer)
+    assert learn(trainer)["update/skipped_no_signal"] == 8 - trainer.learner.updates
+    assert [len(batch) for batch in batches] == [1] * (2 * 2)
+
+
 def test_dropped_samples_count_in_the_mean_of_the_loss(loop: Loop) -> None:
     def moved(how: str) -> list[float]:
         words = ["algo=grpo", "updates_per_iteration=1", f"advantage.zero_variance={how}"]

@@ -142,6 +142,7 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
         columns: The options that name the columns of the data that are learned from.
         decided_by: Attributes that an option of another name decides: by attribute the option, and
             the attribute's value for values of it (None for others).
+        divides_by_step_std: Whether the loss is undefined for a step without noise.
         required_dynamics: The only `step_form` of dynamics that the loss is valid for; None: any.
         behaviour: The weight set that samples; an instance may set it.
         skip_old_log_probs: Whether samples of an on-policy first update go without old
@@ -170,6 +171,7 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
     trains_tree: ClassVar[bool] = False
     columns: ClassVar[tuple[str, ...]] = ()
     decided_by: ClassVar[Mapping[str, tuple[str, Mapping[Any, Any]]]] = {}
+    divides_by_step_std: ClassVar[bool] = False
     required_dynamics: ClassVar[str | None] = None
     behaviour: str = POLICY
     skip_old_log_probs: bool = True

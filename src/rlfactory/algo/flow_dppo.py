@@ -35,6 +35,7 @@ class FlowDPPO(StepAlgorithm):
     """
 
     stores_step_mean = True
+    decided_by = {"divides_by_step_std": ("divergence", {"kl": True})}
     ratio_tolerance = 1e-5  # GRPO's at its default clip range; there is no clip to derive it from
 
     def __init__(

@@ -30,6 +30,7 @@ class OPD(Taught[ImageModel, TrainingItems, Batch]):
     """
 
     requires = "transitions"
+    decided_by = {"divides_by_step_std": ("divergence", {"kl": True})}
 
     def __init__(
         self,

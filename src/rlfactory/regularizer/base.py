@@ -166,7 +166,8 @@ class ImageDivergence(Regularizer[ImageModel, Batch, Outputs]):
         """`coefficient mean(kl)`, weighted by `penalty_weight` where it is set, and kl `[N]`."""
         kl = self.divergence(model, batch, outputs)
         weight = batch.penalty_weight
-        weighted = kl if weight is None else kl * weight.to(kl)
+        # a divergence may be one of each sample, whose items follow one another
+        weighted = kl if weight is None else kl * weight.to(kl).view(len(kl), -1)[:, 0]
         return self.coefficient.value * weighted.mean(), {KL: kl.detach()}
 
     # Only the reference's forward pass is without gradient; the divergence itself must have one.

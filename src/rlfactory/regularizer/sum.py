@@ -56,11 +56,11 @@ class Sum(Regularizer[ImageModel, Batch, Outputs]):
 
     @property
     def coefficients(self) -> dict[str, Coefficient]:
-        """Each term's coefficient by the metric name that its value is logged under."""
+        """Each term's coefficients by the metric names that their values are logged under."""
         return {
-            f"{_metric(name)}/coefficient": term.coefficient
+            f"{_metric(name)}/{key.removeprefix('kl/')}": coefficient
             for name, term in self.terms.items()
-            if term.coefficient is not None
+            for key, coefficient in term.coefficients.items()
         }
 
     def update_coefficients(

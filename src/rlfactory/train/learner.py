@@ -186,9 +186,17 @@ class Learner:
             ranks = components.hardware.world_size if components.hardware.divides_passes else 1
             total = len(batch or ()) // ranks * budget.updates_per_iteration * budget.epochs
             self.progress.phase("learn", total=total)
+        total_weight = 0.0 if batch is None else batch.weight
+        if not components.hardware.divides_passes:
+            total_weight = components.hardware.all_reduce_sum(total_weight)
+        if not total_weight:  # nothing to learn from on any rank, as of a tree's pruned edges
+            self.without_signal += 1
+            return
         batch = self._with_sample_ratios(batch, samples, position)
         penalised = not self._is_penalty_rounding(everyone)
-        measured, problem = self._accumulate_gradient(batch, samples, position, penalised)
+        measured, problem = self._accumulate_gradient(
+            batch, samples, position, penalised, total_weight
+        )
         # a rank with a problem makes all ranks leave the update out: their weights stay equal
         if self.guard.rejects(problem, components.hardware):
             components.hardware.discard_gradients(components.optimizer)
@@ -255,7 +263,12 @@ class Learner:
         return not hardware.any_rank(not all(weights.is_policy(name) for name in names))
 
     def _accumulate_gradient(
-        self, batch: UpdateItems | None, samples: Rollout, position: UpdatePosition, penalised: bool
+        self,
+        batch: UpdateItems | None,
+        samples: Rollout,
+        position: UpdatePosition,
+        penalised: bool,
+        total_weight: float,
     ) -> tuple[list[Mapping[str, Tensor]], NonFiniteReport | None]:
         """Add up the gradient of the mean loss and penalty over the micro-batches of all ranks.
 
@@ -267,9 +280,6 @@ class Learner:
         components, measured = self.components, list[Mapping[str, Tensor]]()
         hardware = components.hardware
         checked = list[CheckedMicroBatch]()
-        total_weight = 0 if batch is None else batch.weight
-        if not hardware.divides_passes:
-            total_weight = hardware.all_reduce_sum(total_weight)
         parameters = [*components.model.weights.parameters.values()]
         starts = range(1) if batch is None else self.passes.starts(batch)
         with added_by_number(hardware, parameters, starts.start // starts.step) as added:

@@ -88,14 +88,16 @@ class Passes:
     budget: TrainingBudget
 
     def items(self, samples: Rollout, iteration: int) -> UpdateItems | None:
-        """The training items of samples; None where this rank has no sample of the minibatch."""
+        """The training items of samples; None where this rank has none of the minibatch: no sample,
+        or, of a tree that is pruned, none with an edge of its own.
+        """
         if not len(samples):
             return None
         components, seed = self.components, self.budget.seed
         items: UpdateItems = components.algo.training_items(
             samples, components.model, seed=seed, iteration=iteration
         )
-        return items
+        return items if len(items) else None
 
     def starts(self, items: UpdateItems) -> range:
         """Where this rank's micro-batches begin in its items."""

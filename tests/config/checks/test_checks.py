@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rlfactory.algo.flow_dppo import FlowDPPO
 from rlfactory.config import checks
 from rlfactory.config.checks.base import Config, Rule, Traits, unread_groups
 from rlfactory.config.checks.rules import RULES, require_valid_options, validated
@@ -272,6 +273,36 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         {"window": {"skip_last": 0}, "dynamics": {"final_alpha": "one", "min_std": 0.0}},
         {},
         "dynamics.final_alpha",
+    ),
+    (
+        checks.sampling.require_noise_in_last_step,
+        {
+            "window": {"skip_last": 0},
+            "dynamics": {"final_alpha": "first", "min_std": 0.0},
+            "schedule": {"steps": 10, "steps_offset": 0},
+        },
+        {},
+        "schedule.steps_offset",
+    ),
+    (
+        checks.sampling.require_noise_in_last_step,
+        {"window": {"skip_last": 0}, "algo": {"divergence": "kl"}},
+        {
+            "dynamics": {"last_step_is_deterministic": True},
+            "algo": {"requires": "transitions", "decided_by": FlowDPPO.decided_by},
+        },
+        "dynamics",
+    ),
+    (
+        checks.sampling.require_noise_in_last_step,
+        {
+            "window": {"skip_last": 1},
+            "branch_at": "tree",
+            "tree": {"splits": [0, 9]},
+            "dynamics": {"log_prob_of": "gaussian"},
+        },
+        {"dynamics": {"last_step_is_deterministic": True}},
+        "dynamics.log_prob_of",
     ),
     (
         checks.sampling.require_noise_in_last_step,
@@ -1342,6 +1373,14 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
         checks.sampling.require_noise_in_last_step,
         {"window": {"skip_last": 0}, "dynamics": NOISELESS},
         {**NO_LAST_NOISE, "algo": {"requires": "forward_process"}},
+    ),
+    (
+        checks.sampling.require_noise_in_last_step,
+        {"window": {"skip_last": 0}, "algo": {"divergence": "mean_shift"}},
+        {
+            "dynamics": {"last_step_is_deterministic": True},
+            "algo": {"requires": "transitions", "decided_by": FlowDPPO.decided_by},
+        },
     ),
     (
         checks.sampling.require_noise_in_last_step,

@@ -12,6 +12,7 @@ from rlfactory.config.checks.base import (
     penalties,
     stochastic_steps,
 )
+from rlfactory.config.nfe import of_algo
 from rlfactory.config.problems import Problem, untaken_key
 from rlfactory.model.pipelines.scheduler_config import distilled_steps
 
@@ -89,9 +90,13 @@ def require_noise_in_last_step(config: Config, traits: Traits) -> Iterator[Probl
     if traits["algo"].get("requires") != "transitions" or not _may_include_last(config, traits):
         return
     dynamics = config["dynamics"]
-    if dynamics.get("final_alpha") == "one" and not dynamics.get("min_std"):
-        message = "is one, so the last step has neither noise nor likelihood, and the window has it"
-        yield Problem("dynamics.final_alpha", message, "dynamics.final_alpha=first")
+    silent = "so the last step has neither noise nor likelihood, and the window has it"
+    is_noisy = "final_alpha" not in dynamics or dynamics.get("min_std")
+    if not is_noisy and dynamics["final_alpha"] == "one":
+        yield Problem("dynamics.final_alpha", f"is one, {silent}", "dynamics.final_alpha=first")
+    elif not is_noisy and config["schedule"].get("steps_offset") == 0:
+        message = f"is 0, where sampling ends, {silent}"
+        yield Problem("schedule.steps_offset", message, "schedule.steps_offset=1")
     if not traits["dynamics"].get("last_step_is_deterministic"):
         return
     if dynamics.get("log_prob_of") == "gaussian":
@@ -100,11 +105,16 @@ def require_noise_in_last_step(config: Config, traits: Traits) -> Iterator[Probl
     if any(own.get("divides_by_step_std") for _, _, own in penalties(config, traits)):
         message = "divides by the noise of a step, and the window's last has none"
         yield Problem("regularizer", message, "regularizer=kl_v")
+    if of_algo(config, traits, "divides_by_step_std"):
+        message = "take the window's last step without noise, by which this algorithm divides"
+        yield Problem("dynamics", message, "dynamics=flow_sde")
 
 
 def _may_include_last(config: Config, traits: Traits) -> bool:
-    """Whether the window can include the last step, which ends at time 0."""
+    """Whether the window, or a tree's splits, can include the last step, which ends at time 0."""
     steps, window = config["schedule"]["steps"], config["window"]
+    if config["branch_at"] == "tree" and steps - 1 in config["tree"]["splits"]:
+        return True
     window_traits = traits["window"]
     if "steps" in window:
         return steps - 1 in window["steps"]
