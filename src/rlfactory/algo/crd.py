@@ -2,7 +2,6 @@
 are to differ as its rewards do.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -104,12 +103,12 @@ class CRD(GroupAlgorithm):
         r = optimality_probability(batch.advantage, self.advantage_clip).double()
         found = [
             matching_loss(
-                q - cell_means(q.detach(), batch, weight),
-                r - cell_means(r, batch, weight),
+                q - cell_means(q.detach(), batch, log_weight),
+                r - cell_means(r, batch, log_weight),
                 self.beta,
                 self.kind,
             )
-            for weight in self._weights(r)
+            for log_weight in self._log_weights(r)
         ]
         losses = self.advantage_clip / self.beta * torch.stack(found).mean(0)
         metrics = {"loss/policy": losses.detach(), "preference/implicit": q.detach()}
@@ -118,10 +117,8 @@ class CRD(GroupAlgorithm):
     def _matching(self, error: Tensor) -> Tensor:
         return self_normalised(error) if self.adaptive else error.pow(2).flatten(1).mean(1)
 
-    def _weights(self, r: Tensor) -> Iterator[Tensor]:
-        """Weights of the means over a group, up to a factor, each `[N]`."""
+    def _log_weights(self, r: Tensor) -> list[Tensor | None]:
+        """Logarithms of the weights of the means over a group, each `[N]`; None: equal ones."""
         if self.temperature is None:
-            yield torch.ones_like(r)
-            return
-        for sign in (1, -1):
-            yield (sign * r / self.temperature).exp()
+            return [None]
+        return [r / self.temperature, -r / self.temperature]

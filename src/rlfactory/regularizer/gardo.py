@@ -141,6 +141,8 @@ class Gardo(KLVelocity):
             )
         score, *others = (everyone.rewards[name].cpu() for name in names)
         doubts = doubt(score, others) if self.gate == "over" else -doubt(score, others)
+        # a score that is not known is sorted behind all others, and tells of no doubt
+        doubts[torch.stack(others).isnan().any(0)] = torch.nan
         if len(doubtful := doubts[doubts >= 0]):
             self.share.observe(float(doubtful.mean()))
         weight = gated(doubts, self.share.value).float()

@@ -79,19 +79,20 @@ def _filled(cells: tuple[int, ...], size: int) -> Iterator[list[int]]:
         yield filled
 
 
-def cell_means(values: Tensor, batch: Batch, weight: Tensor | None = None) -> Tensor:
+def cell_means(values: Tensor, batch: Batch, log_weight: Tensor | None = None) -> Tensor:
     """The mean of `values` `[N]` over each item's cell, `[N]`; ValueError without cells.
 
     Args:
         values: `[N]`.
         batch: A `GroupBatch` of N items.
-        weight: Weights in the mean, up to a factor, `[N]`; None: 1.
+        log_weight: Logarithms of the weights in the mean, up to a constant, `[N]`; None: equal.
     """
     cell: Tensor = require(getattr(batch, "cell", None), "the items of whole groups")
     # a product of matrices: a scattered sum adds in another order in each run on a GPU
-    same = (cell[:, None] == cell).to(values)
-    same = same if weight is None else same * weight
-    return same @ values / same.sum(1)
+    same = cell[:, None] == cell
+    if log_weight is None:
+        return same.to(values) @ values / same.to(values).sum(1)
+    return log_weight.expand_as(same).masked_fill(~same, -torch.inf).softmax(1) @ values
 
 
 def in_groups(samples: Rollout) -> Rollout:
