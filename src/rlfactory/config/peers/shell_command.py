@@ -1,8 +1,10 @@
 """What other libraries are started by: the options of a shell command."""
 
+import ast
 import math
+import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,10 @@ _PIECE = re.compile(
 )
 _ASSIGNED = re.compile(r"(\w+)(\+?)=(.*)", re.DOTALL)
 _PARAMETER = re.compile(r"(\w+)(?:\[[@*]\])?(?:(:?[-=+])(.*))?", re.DOTALL)
+_OPERATIONS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
+    **{ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul},
+    **{ast.Div: operator.floordiv, ast.Mod: operator.mod},
+}
 _NEXT = "\0"
 """What stands between the words of a list."""
 
@@ -154,12 +160,21 @@ def _number(written: str, variables: Mapping[str, str]) -> str:
     """The number that `$((FORMULA))` or `$(expr FORMULA)` gives; else it stays as it is written."""
     formula = written[2:-1].removeprefix("expr ")
     plain = re.sub(r"\$?\{?([A-Za-z_]\w*)\}?", lambda m: variables.get(m[1], m[0]), formula)
-    if not re.fullmatch(r"[\d\s()+*/%-]+", plain) or "**" in plain:
+    if not re.fullmatch(r"[\d\s()+*/%-]{1,200}", plain):
         return written
     try:
-        return str(eval(plain.replace("/", "//"), {"__builtins__": {}}))
-    except (ArithmeticError, SyntaxError, TypeError):
+        return str(_computed(ast.parse(plain.strip(), mode="eval").body))
+    except (ArithmeticError, SyntaxError, KeyError):
         return written
+
+
+def _computed(node: ast.AST) -> int:
+    match node:
+        case ast.Constant(int(value)):
+            return value
+        case ast.BinOp(left, operation, right):
+            return _OPERATIONS[type(operation)](_computed(left), _computed(right))
+    raise KeyError(node)
 
 
 def _options(words: list[str]) -> Options:
