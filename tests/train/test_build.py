@@ -154,7 +154,7 @@ def test_evaluations_may_take_other_steps() -> None:
 def test_timesteps_other_than_the_pipelines_are_told(caplog: pytest.LogCaptureFixture) -> None:
     build(config("model=tiny_sd", "algo=ddpo"))
     assert "scheduler" not in caplog.text
-    build(config("model=tiny_sd", "algo=ddpo", "schedule.steps_offset=0", "window.skip_last=1"))
+    build(config("model=tiny_sd", "algo=ddpo", "schedule.steps_offset=0", "window=all"))
     assert "schedule.steps_offset=1 follows it" in caplog.text
 
 
