@@ -39,13 +39,12 @@ def test_the_rank_correlation_is_over_all_rows() -> None:
     table = stored("gpt2_negative")
     rows = [dict(zip(map(str, table["heads"]), line, strict=True)) for line in table["lines"]]
     both = [(row["end (RA): paper"], row["end (RA), positive"]) for row in rows]
-    pairs = [(float(a), float(b)) for a, b in both if "–" not in (a, b)]
+    pairs = [(float(a), float(b.split(" ±")[0])) for a, b in both if "–" not in (a, b)]
     assert len(pairs) == 26
     correlation = spearmanr(*zip(*pairs, strict=True)).statistic
     half = 1.96 / math.sqrt(len(pairs) - 3)
     low, high = (math.tanh(math.atanh(correlation) + sign * half) for sign in (-1, 1))
     said = f"is {correlation:.2f} (95 % {low:.2f} to {high:.2f}"
-    assert said == "is 0.24 (95 % -0.16 to 0.57"
     assert said in read_sheet(sweeps()["gpt2_negative"]).about.ran
 
 
