@@ -42,11 +42,12 @@ def run_jobs(words: Sequence[str], start: Callable[[Plan], int]) -> int:
         1 if a job failed, else 0.
     """
     sweep = Path("multirun") / datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    request = _launcher(words, sweep)
+    of_launcher = _of_launcher(words)
+    request = read_request([sweep.name, *of_launcher])
     require_launcher(request.launcher, request.launcher_words)
     jobs = jobs_of(words, sweep)
     plans = _plans(jobs)
-    if any(override_key(word).startswith(LAUNCHER) for word in words):
+    if of_launcher:
         failed = _launched(jobs, plans, request, sweep)
     else:
         codes = {name: _code(plan, start, words) for name, plan in plans.items()}
@@ -56,9 +57,8 @@ def run_jobs(words: Sequence[str], start: Callable[[Plan], int]) -> int:
     return 1 if failed else 0
 
 
-def _launcher(words: Sequence[str], sweep: Path) -> SweepArguments:
-    """What words say of a launcher; PlanError where there is none of that name."""
-    return read_request([sweep.name, *(w for w in words if override_key(w).startswith(LAUNCHER))])
+def _of_launcher(words: Sequence[str]) -> list[str]:
+    return [word for word in words if override_key(word).startswith(LAUNCHER)]
 
 
 def _code(plan: Plan, start: Callable[[Plan], int], words: Sequence[str]) -> int:
@@ -120,7 +120,8 @@ def planned_jobs(words: Sequence[str], sweep: Path = Path("multirun/DATE_TIME"))
     """The plan of every job by its name, in the order in which they run; arguments and errors as
     `jobs_of`, and PlanError with the problems of all jobs, each once with its jobs.
     """
-    _launcher(words, sweep)  # whether it can be used here is asked where it is
+    # that there is such a launcher; whether it can be used here is asked where it is
+    read_request([sweep.name, *_of_launcher(words)])
     return _plans(jobs_of(words, sweep))
 
 

@@ -176,7 +176,7 @@ class PipelineModel(PromptEncoding):
         others = {name: part for name, part in parts.items() if name not in own}
         kind, base = getattr(diffusers, self.pipeline), path if adapters is None else self.path
         pipe: Any = load_pipeline(kind, base, self.precision.weights, **others)
-        if fault := teacher_fault(path, self.path):
+        if fault := teacher_fault(path, self.path):  # of a hub id the plan may have had no files
             raise ModelError(f"algo.teachers has {path}, {fault}")
         teacher = copy.copy(self)
         teacher.pipe, teacher.lora = pipe, None

@@ -11,7 +11,14 @@ from typing import Any
 import datasets
 
 from rlfactory.prompts.base import Prompt, PromptError
-from rlfactory.prompts.ops.data_rows import TEXT_KINDS, Placed, data_rows, folder_fault, kind_of
+from rlfactory.prompts.ops.data_rows import (
+    TEXT_KINDS,
+    Placed,
+    data_rows,
+    folder_fault,
+    hub_words,
+    kind_of,
+)
 from rlfactory.prompts.ops.prompt_list import LazyPrompts, PromptList, RowReader, split_prompts
 from rlfactory.prompts.ops.row_forms import PARTS, of_table
 from rlfactory.utils.types import Fraction
@@ -136,10 +143,8 @@ def _open_folder(path: str, local: Path, split: str) -> datasets.Dataset:
         raise ValueError(f"it {fault}")
     if local.exists():
         return datasets.load_dataset(str(local), split=split)
-    has_part = path.count("/") == 2 and not local.is_absolute()  # OWNER/NAME/PART
-    given = path.rsplit("/", 1) if has_part else [path]
     try:
-        return datasets.load_dataset(*given, split=split)
+        return datasets.load_dataset(*hub_words(str(local)), split=split)
     except ValueError as error:
         if not str(error).startswith("Config name is missing"):
             raise

@@ -190,8 +190,7 @@ def require_unused(path: Path) -> None:
     try:
         existing = _first_existing(path)
         used = next((p for p in existing.iterdir() if _is_used(RunFolder(existing), p)), None)
-        with tempfile.TemporaryFile(dir=existing):
-            pass  # permissions don't tell: root may write anywhere, and can't in /proc
+        try_to_write(existing)
     except OSError as error:
         raise _unusable(path, error) from error
     if path.exists() and used is not None:
@@ -201,6 +200,15 @@ def require_unused(path: Path) -> None:
             f"run_dir: {path} is not empty (it holds {used.name}), and nothing is overwritten; "
             f"type run_dir={free}, or leave run_dir out for a new folder"
         )
+
+
+def try_to_write(folder: Path) -> None:
+    """OSError where no file can be made in a folder.
+
+    Permissions don't tell: root may write anywhere, and can't in /proc.
+    """
+    with tempfile.TemporaryFile(dir=folder):
+        pass
 
 
 def _is_used(folder: RunFolder, entry: Path) -> bool:

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any
 
 from rlfactory.config.memory.devices import is_out_of_memory
@@ -16,7 +15,7 @@ from rlfactory.report.text_table import Terminal
 from rlfactory.run.checkpoint.checksums import DamagedError, verify
 from rlfactory.run.checkpoint.find import best_step, checkpoint_of, newest
 from rlfactory.run.checkpoint.load import load_checkpoint, load_initial_weights
-from rlfactory.run.folder import RunFolder, RunFolderError
+from rlfactory.run.folder import RunFolder, RunFolderError, try_to_write
 from rlfactory.run.inputs import with_inputs
 from rlfactory.train.build import Config, build
 from rlfactory.train.components import Components, NoProgress
@@ -107,8 +106,7 @@ def evaluate(path: Path, config: Config, best: bool) -> None:
     folder, name = RunFolder(path), datetime.now().strftime("%Y-%m-%d_%H-%M-%S-%f")
     try:  # before what takes long
         folder.evaluations.mkdir(exist_ok=True)
-        with TemporaryFile(dir=folder.evaluations):
-            pass
+        try_to_write(folder.evaluations)
     except OSError as error:
         reason = f"{folder.evaluations} can't be written ({error.strerror})"
         copy = f"cp -r {shlex.quote(str(path))} FOLDER && rlfactory evaluate FOLDER"

@@ -23,7 +23,7 @@ from rlfactory.config.prompt_data import (
 )
 from rlfactory.config.words import typed_value
 from rlfactory.model.pipelines.local_models import height_and_width
-from rlfactory.prompts.ops.data_rows import TEXT_KINDS, folder_fault, kind_of
+from rlfactory.prompts.ops.data_rows import TEXT_KINDS, folder_fault, hub_words, kind_of
 from rlfactory.prompts.ops.row_forms import CONVERSATIONS, PARTS
 
 DOWNLOADS: Mapping[str, str] = {
@@ -85,8 +85,7 @@ def _missing_file(key: str, value: str, is_data_set: bool) -> Problem | None:
     if os.path.isfile(path):
         return None
     is_preset = kind_of(path) not in DATA_KINDS or value in DOWNLOADS
-    has_part = is_data_set and value.count("/") == 2 and not os.path.exists(value.split("/")[0])
-    hub_id = value.rpartition("/")[0] if has_part else value
+    hub_id = hub_words(value)[0] if is_data_set else value
     if is_preset and is_hub_id(hub_id) and not os.path.exists(path):
         message = f"there is no file {value}"
         return None if is_data_set else Problem(key, message, "prompts=datasets")

@@ -163,9 +163,10 @@ def _of_command(options: Options, processes: int) -> Translation | None:
         raise PlanError([Problem("--config", f"the command reads {config}; import that file", fix)])
     made = of_keys(options.values, max(options.processes, processes), options.program)
     if made is not None:
-        computed_there = (word for word in made.words.values() if _COMPUTED.search(word))
         made.notes += [
-            f"{word}: the script, which is not run, says no value" for word in computed_there
+            f"{word}: the script, which is not run, says no value"
+            for word in made.words.values()
+            if _COMPUTED.search(word)
         ]
     return made
 

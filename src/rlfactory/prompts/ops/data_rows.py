@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import math
+import os
 import re
 import sys
 import zlib
@@ -26,6 +27,13 @@ csv.field_size_limit(sys.maxsize)
 def kind_of(path: Path) -> str:
     """The suffix that says a file's format, in lower case; `.gz` behind it says nothing of it."""
     return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix.lower()
+
+
+def hub_words(path: str) -> list[str]:
+    """A hub id, and its part where one is named, as in `openai/gsm8k/main`."""
+    first, *others = path.split("/")
+    has_part = len(others) == 2 and not os.path.exists(first or "/")
+    return path.rsplit("/", 1) if has_part else [path]
 
 
 def data_rows(path: Path, most: int | None = None) -> list[Placed]:

@@ -10,7 +10,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import TextIO, cast
 
@@ -76,9 +76,7 @@ def run_main_process(arguments: RunArguments) -> int:
     except (UserError, OSError) as error:  # nothing has begun
         print_error(str(error))
         return 1
-    if not arguments.temporary:
-        return report_end(folder, status, stop, config)
-    return stop.code if stop.is_requested else 0
+    return report_end(folder, status, stop, config)
 
 
 def train_in_python(
@@ -89,7 +87,7 @@ def train_in_python(
     Like the command, but errors are raised. Ctrl-C (in a notebook: interrupting the kernel) saves
     and returns `interrupted`.
     """
-    folder, stop = RunFolder(path.absolute()), Stop()
+    folder, stop = RunFolder(path), Stop()
     shown = redirect_stdout(cast(TextIO, Guarded(sys.stdout)))
     with torch_defaults(), shown, _begun(folder, stop) as config:
         try:
@@ -155,17 +153,13 @@ def _train(
         for old in [] if is_alone else logs_of(folder):
             old.unlink()
         hardware = build_hardware(config)
-        with ExitStack() as at_end:
-            if hardware.world_size == 1:  # after an error the others may be lost
-                at_end.callback(hardware.close)
+        with _closed(hardware):
             log.info("computing on %s", device_name(hardware))
             if not is_alone:
                 require_same_config(hardware, config, folder.path)
             # what is drawn at the end has no block of its own that says what could not be written
             with explain_disk_errors(folder.path, "a file of the run", numbers=OF_DISK):
-                outcome = Session(config, folder, until, force, stop, hardware, listeners).run()
-        hardware.close()
-        return outcome
+                return Session(config, folder, until, force, stop, hardware, listeners).run()
     except KeyboardInterrupt:
         return stop.status
     except Exception as error:
@@ -178,6 +172,18 @@ def _train(
             folder.set_status("failed")
         log.exception("the run failed")
         raise as_peer_lost(error, folder)  # noqa: B904 - it has its cause
+
+
+@contextmanager
+def _closed(hardware: Hardware) -> Iterator[None]:
+    """Close the hardware at the end; after an error only where no other process may be lost."""
+    try:
+        yield
+    except BaseException:
+        if hardware.world_size == 1:
+            hardware.close()
+        raise
+    hardware.close()
 
 
 def device_name(hardware: Hardware) -> str:
@@ -206,9 +212,12 @@ def _report_error(error: Exception, folder: RunFolder, config: Config) -> None:
 
 
 def report_end(folder: RunFolder, status: Status, stop: Stop, config: Config) -> int:
-    """Print how to resume a run that was stopped; returns the exit code."""
+    """Print how to resume a run that was stopped, unless it is quiet; returns the exit code."""
     if status == "done":
         return 0
+    code = stop.code if stop.is_requested else 0
+    if stop.quiet:
+        return code
     name = (status if stop.is_requested else "paused").capitalize()
     typed = f"rlfactory resume {shlex.quote(str(folder.path))}"
     if folder.has_checkpoint:
@@ -224,7 +233,7 @@ def report_end(folder: RunFolder, status: Status, stop: Stop, config: Config) ->
         else:
             print_status(f"job {job} is in the queue again")
             return 0
-    return stop.code if stop.is_requested else 0
+    return code
 
 
 def requeue(job: str) -> None:
