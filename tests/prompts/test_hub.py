@@ -1,7 +1,11 @@
+from pathlib import Path
+
 import datasets
 import pandas as pd
 import pytest
 
+from rlfactory.algo.ops.completions import given_image
+from rlfactory.config.overrides import plan_from_words
 from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.prompts.hub import HubPrompts
 from rlfactory.prompts.ops.chat import ChatText
@@ -161,3 +165,22 @@ def test_a_pattern_is_all_of_its_files(tmp_path, suffix):
         path = tmp_path / f"{name}.{suffix}"
         rows.to_csv(path) if suffix == "csv" else rows.to_parquet(path)
     assert list(HubPrompts(path=f"{tmp_path}/*.{suffix}").texts()) == ["a", "aa", "b", "bb"]
+
+
+def test_pick_a_pics_pairs_have_the_preferred_image_first(tmp_path: Path) -> None:
+    pairs = [("a", 1.0), ("b", 0.0), ("c", 0.5)]
+    rows = [{"caption": t, "jpg_0": b"0", "jpg_1": b"1", "label_0": label} for t, label in pairs]
+    path = tmp_path / "pairs.parquet"
+    datasets.Dataset.from_list(rows).to_parquet(path)
+    words = ["algo=diffusion_dpo_offline", "prompts=pick_a_pic", f"prompts.path={path}"]
+    plan_from_words(*words)
+
+    every = HubPrompts(path=str(path), column="caption").known()
+    first, second, tie = ({**prompt.metadata} for prompt in every)
+    assert (first["chosen"], first["rejected"]) == (b"0", b"1")
+    assert (second["chosen"], second["rejected"]) == (b"1", b"0")
+    assert "chosen" not in tie
+    with pytest.raises(PromptError, match=r"skip_empty=\[chosen\] leaves such rows out"):
+        given_image(every[2], "chosen", "chosen")
+    preferred = HubPrompts(path=str(path), column="caption", skip_empty=["chosen"])
+    assert preferred.texts() == ["a", "b"]

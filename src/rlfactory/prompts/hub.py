@@ -20,7 +20,7 @@ from rlfactory.prompts.ops.data_rows import (
     kind_of,
 )
 from rlfactory.prompts.ops.prompt_list import LazyPrompts, PromptList, RowReader, split_prompts
-from rlfactory.prompts.ops.row_forms import PARTS, of_table
+from rlfactory.prompts.ops.row_forms import PARTS, PREFERENCE, of_table
 from rlfactory.utils.types import Fraction
 
 
@@ -93,7 +93,7 @@ def load_prompts(path: str, split: str, reader: RowReader) -> Sequence[Prompt]:
     def read_of(rows: datasets.Dataset, index: int) -> Prompt:
         return reader.read(f"{path}: row {index + 1}", of_table(rows[index], reader.column))
 
-    used = {reader.column, image, *PARTS, *reader.skip_empty}
+    used = {reader.column, image, *PARTS, PREFERENCE, *reader.skip_empty}
     used |= {name.partition(".")[0] for name in used if name}  # of `data.prompt`
     read_only = rows.select_columns([name for name in rows.column_names if name in used])
     kept = reader.kept(read_only, path)

@@ -50,7 +50,8 @@ def given_image(prompt: Prompt, column: str, key: str) -> Any:
         return image
     raise PromptError(
         f"the prompt {prompt.text[:60]!r}: it has no image under {column!r};"
-        f" its columns are {', '.join(prompt.metadata) or 'none'} (algo.{key})"
+        f" its columns are {', '.join(prompt.metadata) or 'none'} (algo.{key});"
+        f" prompts.skip_empty=[{column}] leaves such rows out"
     )
 
 

@@ -24,7 +24,7 @@ from rlfactory.config.prompt_data import (
 from rlfactory.config.words import typed_value
 from rlfactory.model.pipelines.local_models import height_and_width
 from rlfactory.prompts.ops.data_rows import TEXT_KINDS, folder_fault, hub_words, kind_of
-from rlfactory.prompts.ops.row_forms import CONVERSATIONS, PARTS
+from rlfactory.prompts.ops.row_forms import CONVERSATIONS, PARTS, pair_columns
 
 DOWNLOADS: Mapping[str, str] = {
     "hpdv2/train.json": (
@@ -160,7 +160,9 @@ def known_rows(config: Config, traits: Traits) -> Head | None:
 def columns_of(config: Config, traits: Traits) -> Sequence[str] | None:
     """The columns of the prompts, as far as they are known without loading them."""
     rows = known_rows(config, traits)
-    return traits["prompts"].get("metadata") if rows is None else rows.columns
+    if rows is None or rows.columns is None:
+        return traits["prompts"].get("metadata")
+    return [*dict.fromkeys([*rows.columns, *pair_columns(rows.columns)])]
 
 
 def _path(value: str) -> Path:

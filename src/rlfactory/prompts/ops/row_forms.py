@@ -14,11 +14,14 @@ SPEAKERS = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "observ
 """Roles of ShareGPT's messages that have another name here."""
 CONVERSATIONS = (MESSAGES, "conversations", "conversation")
 """Columns of whole conversations."""
-COMPLETIONS = ("chosen", "rejected", "completion", "text")
+PAIR = ("chosen", "rejected")
+COMPLETIONS = (*PAIR, "completion", "text")
 ALPACA = ("system", "instruction", "input", "output", "history")
 PARTS = ("prompt", *CONVERSATIONS, TOOLS, *COMPLETIONS, *ALPACA)
 """Columns that a prompt and its completions are read from where no other column is named."""
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")
+IMAGES, PREFERENCE = ("jpg_0", "jpg_1"), "label_0"
+"""Pick-a-Pic's columns of two images, and of 1 where the first is preferred, 0 where the other."""
 
 
 BEGUN_WORD = re.compile(r"\S+$")
@@ -38,14 +41,24 @@ class EmptyCellError(ValueError):
 
 
 def with_nested(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row with the keys of its mappings too, as `reward_model.ground_truth` of verl's rows."""
+    """A row with the keys of its mappings too, as `reward_model.ground_truth` of verl's rows; and
+    with the `chosen` and the `rejected` of two images, where one is preferred.
+    """
     nested = {
         f"{name}.{key}": value
         for name, below in row.items()
         if isinstance(below, Mapping) and "bytes" not in below  # of an image
         for key, value in below.items()
     }
-    return {**nested, **row}
+    preference = row.get(PREFERENCE) if {*IMAGES} <= row.keys() else None
+    order = IMAGES if preference == 1 else IMAGES[::-1] if preference == 0 else ()
+    pair = zip(PAIR, order, strict=False)
+    return {**nested, **{name: row[column] for name, column in pair}, **row}
+
+
+def pair_columns(names: Iterable[str]) -> tuple[str, ...]:
+    """The columns that `with_nested` adds to rows of images with a preference."""
+    return PAIR if {*IMAGES, PREFERENCE} <= {*names} else ()
 
 
 def of_table(row: Mapping[str, Any], column: str) -> dict[str, Any]:
@@ -67,9 +80,10 @@ def _without_nulls(value: Any) -> Any:
 
 def is_left_out(row: Mapping[str, Any], columns: Iterable[str]) -> bool:
     """Whether a row has nothing in one of these columns, without which it is not wanted."""
-    is_bare_pair = {"chosen", "rejected"} <= row.keys() and "prompt" not in row
+    is_bare_pair = {*PAIR} <= row.keys() and "prompt" not in row
     wanted = [c for c in columns if c != "prompt" or not is_bare_pair]
-    row = with_nested(row)
+    unread = dict.fromkeys(IMAGES, "unread") if PREFERENCE in row else {}
+    row = with_nested({**unread, **row})
     return any(is_missing(row.get(prompt_column(row, column))) for column in wanted)
 
 
@@ -116,7 +130,7 @@ def prompt_column(row: Mapping[str, Any], column: str = "prompt") -> str:
     """
     if column != "prompt" or not is_missing(row.get(column)):
         return column
-    if "prompt" not in row and {"chosen", "rejected"} <= row.keys():
+    if "prompt" not in row and {*PAIR} <= row.keys():
         return column
     for name in CONVERSATIONS:
         if not is_missing(row.get(name)):
