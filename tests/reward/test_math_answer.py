@@ -31,6 +31,7 @@ def test_equal_values_are_right_however_they_are_written(reward):
         ("85", 85),
         ("It is 0.5.", r"\frac{1}{2}"),
         (r"so \boxed{\frac12}", "1/2"),
+        (r"in all \boxed{\$32,348}", r"\$32,\!348"),  # as MATH writes money
         ("$(x+1)^2$", "x^2+2x+1"),
         ("1000", "1,000"),
         ("first 83, then 85", "$85$"),

@@ -47,8 +47,9 @@ def is_equal(answer: str, text: str) -> bool:
     """
     from math_verify import parse, verify
 
-    # an answer is looked for as LaTeX, between dollars, unless it is marked already
-    marked = answer if any(mark in answer for mark in _ENVIRONMENTS) else f"${answer}$"
+    # an answer is looked for as LaTeX, between dollars, unless it is marked already, not by `\$12`
+    is_marked = any(mark in answer.replace("\\$", "") for mark in _ENVIRONMENTS)
+    marked = answer if is_marked else f"${answer}$"
     gold = parse(marked, parsing_timeout=None, raise_on_error=True)
     if all(isinstance(one, str) for one in gold):  # nothing but the text itself was read
         raise ValueError("the answer can't be read as mathematics")
