@@ -3,6 +3,7 @@ from pathlib import Path
 import datasets
 import pandas as pd
 import pytest
+from PIL import Image
 
 from rlfactory.algo.ops.completions import given_image
 from rlfactory.config.overrides import plan_from_words
@@ -184,3 +185,13 @@ def test_pick_a_pics_pairs_have_the_preferred_image_first(tmp_path: Path) -> Non
         given_image(every[2], "chosen", "chosen")
     preferred = HubPrompts(path=str(path), column="caption", skip_empty=["chosen"])
     assert preferred.texts() == ["a", "b"]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "saved"])
+def test_pictures_are_looked_for_beside_the_data(tmp_path: Path, kind: str) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "red.png")
+    rows = datasets.Dataset.from_dict({"prompt": ["a"], "image": ["red.png"]})
+    path = tmp_path if kind == "saved" else tmp_path / "rows.jsonl"
+    rows.save_to_disk(path) if kind == "saved" else rows.to_json(path)
+    (prompt,) = HubPrompts(path=str(path), image_column="image").known()
+    assert prompt.text.source == str(tmp_path / "red.png")

@@ -9,7 +9,14 @@ from typing import Any
 
 from rlfactory.config.problems import closest
 from rlfactory.model.pipelines.local_models import read_json
-from rlfactory.prompts.ops.data_rows import TEXT_KINDS, Placed, data_rows, kind_of, parquet_rows
+from rlfactory.prompts.ops.data_rows import (
+    TEXT_KINDS,
+    Placed,
+    data_rows,
+    folder_of,
+    kind_of,
+    parquet_rows,
+)
 from rlfactory.prompts.ops.row_forms import NoPromptError, is_left_out, read_row, same_form
 from rlfactory.utils.errors import PromptError
 
@@ -65,10 +72,9 @@ def splits_of(path: Path) -> tuple[str, ...] | None:
 
 
 def folder_of_prompts(config: Mapping[str, Any]) -> Path:
-    """What paths of pictures in the prompts are relative to: the folder of their file."""
+    """What paths of pictures in the prompts are relative to."""
     path = config["prompts"].get("path")
-    file = Path(path).expanduser() if isinstance(path, str) else Path()
-    return file.parent if file.is_file() else Path()
+    return folder_of(path) if isinstance(path, str) else Path()
 
 
 def prompt_head(node: Mapping[str, Any], key: str = "path") -> Head:

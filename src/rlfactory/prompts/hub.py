@@ -16,6 +16,7 @@ from rlfactory.prompts.ops.data_rows import (
     Placed,
     data_rows,
     folder_fault,
+    folder_of,
     hub_words,
     kind_of,
 )
@@ -62,11 +63,14 @@ class HubPrompts(PromptList):
             skip_empty: columns, [prompt,answer]: rows with nothing in one of them are left out;
                 null: refused.
         """
-        reader = RowReader(column, image_column, skip_empty=skip_empty or ())
-        prompts = load_prompts(path, split, reader)
+
+        def load(path: str, split: str) -> Sequence[Prompt]:
+            reader = RowReader(column, image_column, folder_of(path), skip_empty or ())
+            return load_prompts(path, split, reader)
+
+        prompts = load(path, split)
         if eval_path is not None or eval_split is not None:
-            evaluation = load_prompts(eval_path or path, eval_split or "train", reader)
-            super().__init__(prompts, evaluation)
+            super().__init__(prompts, load(eval_path or path, eval_split or "train"))
         else:
             super().__init__(*split_prompts(prompts, held_out_share))
 

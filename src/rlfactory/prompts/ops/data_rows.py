@@ -29,6 +29,12 @@ def kind_of(path: Path) -> str:
     return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix.lower()
 
 
+def folder_of(path: str) -> Path:
+    """What paths of pictures in data are relative to: the folder of their file, or they are in."""
+    local = Path(path).expanduser()
+    return local.parent if local.is_file() else local if local.is_dir() else Path()
+
+
 def hub_words(path: str) -> list[str]:
     """A hub id, and its part where one is named, as in `openai/gsm8k/main`."""
     first, *others = path.split("/")
