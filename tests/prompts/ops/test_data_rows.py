@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rlfactory.prompts.ops.data_rows import data_rows, kind_of
+from rlfactory.prompts.ops.data_rows import data_rows, folder_fault, kind_of
 from rlfactory.utils.errors import PromptError
 
 
@@ -79,3 +79,13 @@ def test_a_part_of_a_file_ends_with_a_line(tmp_path: Path) -> None:
 def test_files_that_are_refused(name: str, text: str | bytes, said: str, tmp_path: Path) -> None:
     with pytest.raises(PromptError, match=said):
         rows(tmp_path / name, text)
+
+
+def test_a_table_beside_pictures_is_to_be_named(tmp_path: Path) -> None:
+    (tmp_path / "img").mkdir()
+    for name in ("rows.jsonl", "img/0.png"):
+        (tmp_path / name).touch()
+    table = tmp_path / "rows.jsonl"
+    assert f"one kind is read; type {table}" in str(folder_fault(tmp_path))
+    table.rename(tmp_path / "metadata.jsonl")  # that of the pictures, as `datasets` knows it
+    assert folder_fault(tmp_path) is None

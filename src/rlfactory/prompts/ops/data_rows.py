@@ -16,6 +16,7 @@ from typing import Any
 
 from rlfactory.utils.errors import PromptError
 
+PICTURES = (".png", ".jpg", ".jpeg", ".webp")
 TEXT_KINDS = (".txt", ".jsonl", ".ndjson", ".json", ".csv", ".tsv")
 Row = Mapping[str, Any]
 Placed = tuple[str, Row]
@@ -66,18 +67,24 @@ def data_rows(path: Path, most: int | None = None) -> list[Placed]:
 
 def folder_fault(folder: Path) -> str | None:
     """Why a folder of data files can't be read: it has none, or of several kinds, of which
-    `datasets` reads one. None where they can, or a README.md may say how, or it was saved by
-    `datasets`.
+    `datasets` reads one, of pictures without `metadata` too. None where they can, or a README.md
+    may say how, or it was saved by `datasets`.
     """
-    names = {file.name for file in folder.rglob("*")}
+    files = sorted(folder.rglob("*"))
+    names = {file.name for file in files} - {"dataset_infos.json"}
     if names & {"README.md", "state.json", "dataset_dict.json"}:
         return None
-    kinds = sorted({kind_of(Path(name)) for name in names - {"dataset_infos.json"}} - {""})
-    tables = [kind for kind in kinds if kind in (*TEXT_KINDS[1:], ".parquet")]
-    if not names:
+    if not files:
         return "is a folder without files"
-    several = f"holds files of {' and '.join(tables)}, and one kind is read; type a pattern"
-    return f"{several}, as {folder}/*{tables[0]}" if len(tables) > 1 else None
+    tables = [f for f in files if f.name in names and kind_of(f) in (*TEXT_KINDS[1:], ".parquet")]
+    kinds = sorted({*map(kind_of, tables)})
+    if len(kinds) > 1:
+        several = f"holds files of {' and '.join(kinds)}, and one kind is read"
+        return f"{several}; type a pattern, as {folder}/*{kinds[0]}"
+    pictures = sum(kind_of(file) in PICTURES for file in files)
+    if tables and pictures >= len(tables) and not any(n.startswith("metadata.") for n in names):
+        return f"holds pictures and {tables[0].name}, and one kind is read; type {tables[0]}"
+    return None
 
 
 def parquet_rows(path: Path, most: int) -> tuple[list[Placed], list[str], int]:

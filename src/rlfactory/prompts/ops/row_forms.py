@@ -9,6 +9,7 @@ from os.path import commonprefix
 from typing import Any
 
 from rlfactory.prompts.ops.chat import MESSAGES, TOOLS, read_prompt
+from rlfactory.prompts.ops.data_rows import PICTURES
 
 SPEAKERS = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "observation": "tool"}
 """Roles of ShareGPT's messages that have another name here."""
@@ -19,7 +20,6 @@ COMPLETIONS = (*PAIR, "completion", "text")
 ALPACA = ("system", "instruction", "input", "output", "history")
 PARTS = ("prompt", *CONVERSATIONS, TOOLS, *COMPLETIONS, *ALPACA)
 """Columns that a prompt and its completions are read from where no other column is named."""
-PICTURES = (".png", ".jpg", ".jpeg", ".webp")
 IMAGES, PREFERENCE = ("jpg_0", "jpg_1"), "label_0"
 """Pick-a-Pic's columns of two images, and of 1 where the first is preferred, 0 where the other."""
 
