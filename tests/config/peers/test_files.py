@@ -201,6 +201,17 @@ def test_verl_has_lists_of_files_and_losses(tmp_path: Path) -> None:
     }
 
 
+def test_a_library_with_the_keys_of_another_is_not_taken_for_it(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="has the keys of no known library"):
+        of_script(tmp_path, VERL.replace("verl.", "verl_omni.", 1))
+    dance = "torchrun train_grpo_flux_lora.py --pretrained_model_name_or_path data/flux"
+    dance += " --sampling_steps 4 --lora_rank 8"
+    wanted = "model.finetune=lora model.lora_targets=[to_k,to_q,to_v,to_out.0] model.lora_rank=8"
+    assert {*wanted.split()} <= {*of_script(tmp_path, dance).command()}
+    with pytest.raises(PlanError, match="experiment=peer/mix"):
+        of_script(tmp_path, f"{dance} --training_strategy part")
+
+
 def test_the_critic_of_verl_has_its_defaults(tmp_path: Path) -> None:
     words = {*of_script(tmp_path, f"{VERL} algorithm.adv_estimator=gae").command()}
     assert {

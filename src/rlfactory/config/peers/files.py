@@ -1,7 +1,7 @@
 """Which library a configuration file is for, and its translation by `libraries/*.yaml`.
 
 A library's file has `known_by` (keys, of which a file has all; several such lists), `program` (in a
-command), `defaults` (of options that a file leaves out, dotted), `words` (typed in any case),
+command), `but` (in a command of another library), `defaults` (of options that a file leaves out, dotted), `words` (typed in any case),
 `rows` (applied in order), then the table of names for what is left, and `last` rows; `nothing` says
 why keys have no counterpart, by the end of their names. `include` stands for the rows or reasons of
 another file. importer.py says what a row may have.
@@ -102,6 +102,7 @@ def library_of(content: Content, program: str) -> str | None:
     known = {
         name: len(wanted)
         for name, own in data.items()
+        if own.get("but", "\0") not in program
         for wanted in map(str.split, own.get("known_by", ()))
         if all(matching(keys, key) for key in wanted)
     }
