@@ -212,6 +212,18 @@ def test_a_library_with_the_keys_of_another_is_not_taken_for_it(tmp_path: Path) 
         of_script(tmp_path, f"{dance} --training_strategy part")
 
 
+def test_a_reward_model_may_be_a_folder(tmp_path: Path) -> None:
+    verl = of_script(
+        tmp_path, f"{VERL} reward_model.enable=True reward_model.model.path=/models/rm"
+    )
+    trl = of_script(tmp_path, "trl grpo --reward_funcs ./rm")
+    assert verl.words["reward"] == trl.words["reward"] == "reward=reward_model"
+    assert (verl.words["reward.path"], trl.words["reward.path"]) == (
+        "reward.path=/models/rm",
+        "reward.path=./rm",
+    )
+
+
 def test_the_critic_of_verl_has_its_defaults(tmp_path: Path) -> None:
     words = {*of_script(tmp_path, f"{VERL} algorithm.adv_estimator=gae").command()}
     assert {

@@ -1,10 +1,10 @@
 """Which library a configuration file is for, and its translation by `libraries/*.yaml`.
 
 A library's file has `known_by` (keys, of which a file has all; several such lists), `program` (in a
-command), `but` (in a command of another library), `defaults` (of options that a file leaves out, dotted), `words` (typed in any case),
-`rows` (applied in order), then the table of names for what is left, and `last` rows; `nothing` says
-why keys have no counterpart, by the end of their names. `include` stands for the rows or reasons of
-another file. importer.py says what a row may have.
+command), `but` (in a command of another library), `defaults` (of options that a file leaves out,
+dotted), `words` (typed in any case), `rows` (applied in order), then the table of names for what is
+left, and `last` rows; `nothing` says why keys have no counterpart, by the end of their names.
+`include` stands for the rows or reasons of another file. importer.py says what a row may have.
 """
 
 import json
