@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rlfactory.config.peers.files import library_of, translate_file
+from rlfactory.config.peers.importer import Translation
 from rlfactory.config.problems import PlanError
 
 
@@ -108,6 +109,11 @@ def test_other_trainers_of_openrlhf_are_refused(tmp_path: Path) -> None:
             " model.value_lr=0.0001",
         ),
         (
+            "grpo --advantage_estimator rloo --beta 0.1",
+            "algo=rloo regularizer.placement=reward regularizer.estimator=k1 group_size=8"
+            " precision=bf16",
+        ),
+        (
             "dpo --max_length 99 --per_device_train_batch_size 3",
             "algo.length=99 prompts_per_iteration=18 micro_batch=6",
         ),
@@ -118,6 +124,114 @@ def test_ms_swift_has_names_and_defaults_of_its_own(
 ) -> None:
     (tmp_path / "a.sh").write_text(f"swift rlhf --rlhf_type {options} --model a/b")
     assert {*words.split()} <= {*translate_file(str(tmp_path / "a.sh")).command()}
+
+
+def of_script(folder: Path, text: str) -> Translation:
+    (folder / "a.sh").write_text(text)
+    return translate_file(str(folder / "a.sh"))
+
+
+@pytest.mark.parametrize(
+    ("script", "algo"),
+    [
+        ("trl/scripts/dpo.py", "dpo"),
+        ("rloo_vlm.py", "rloo"),
+        ("gspo.py --epsilon_high 1", "grpo_token"),
+    ],
+)
+def test_a_script_of_trl_names_its_trainer(tmp_path: Path, script: str, algo: str) -> None:
+    # without a key that is DPO's or RLOO's alone
+    options = "--model_name_or_path a/b --per_device_train_batch_size 2"
+    made = of_script(tmp_path, f"accelerate launch --num_processes 4 {script} {options}")
+    assert made.words["algo"] == f"algo={algo}"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("python trl/scripts/kto.py --output_dir a --max_length 9", "kto"),
+        ("python online_dpo.py --model_name_or_path a/b --beta 0.1", "online"),
+        ("python reward_modeling.py --output_dir a --max_length 9", "reward"),
+        ("python mine.py --per_device_train_batch_size 1 --desirable_weight 2", "kto"),
+    ],
+)
+def test_trainers_that_are_not_here_are_refused(tmp_path: Path, text: str, kind: str) -> None:
+    with pytest.raises(PlanError, match=f"is {kind}; known are"):
+        of_script(tmp_path, text)
+
+
+def test_a_command_has_the_options_of_the_file_that_it_reads(tmp_path: Path) -> None:
+    content = "model_name_or_path: a/b\nnum_processes: 4\nlearning_rate: 1.0e-6\n"
+    (tmp_path / "b.yaml").write_text(content)
+    words = of_script(tmp_path, "trl sft --config b.yaml --learning_rate 1e-5").words
+    assert words["algo"] == "algo=sft"
+    assert words["optimizer.lr"] == "optimizer.lr=1e-05"
+    assert words["prompts_per_iteration"] == "prompts_per_iteration=32"  # 8 on each of 4 GPUs
+    with pytest.raises(PlanError, match="c.yaml, which is not here"):
+        of_script(tmp_path, "trl sft --config c.yaml")
+    with pytest.raises(PlanError, match="names no trainer"):
+        translate_file(str(tmp_path / "b.yaml"))
+
+
+VERL = (
+    "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=a/b data.max_response_length=64"
+)
+
+
+def test_verl_has_lists_of_files_and_losses(tmp_path: Path) -> None:
+    options = (
+        " algorithm.adv_estimator=grpo data.max_prompt_length=32 data.filter_overlong_prompts=True"
+        """ "data.train_files=['a.parquet', 'b.parquet']" "data.val_files=['c.parquet']" """
+        " trainer.logger=console trainer.project_name=p trainer.n_gpus_per_node=$GPUS"
+        " actor_rollout_ref.actor.policy_loss.loss_mode=gspo"
+        " actor_rollout_ref.actor.fsdp_config.model_dtype=fp32"
+        " reward_model.overlong_buffer.enable=True reward_model.overlong_buffer.len=16"
+    )
+    made = of_script(tmp_path, VERL + options)
+    wanted = (
+        "prompts.path=a.parquet prompts.eval_path=c.parquet algo=grpo_token algo.ratio=sequence"
+        " algo.aggregation=sequence model.long_prompts=drop logger=jsonl precision=bf16"
+        " algo.overlong_buffer=0.25 algo.whiten_unbiased=true regularizer.placement=none"
+    )
+    assert {*wanted.split()} <= {*made.command()}
+    assert {"logger.project", "algo.dual_clip"}.isdisjoint(made.words)
+    assert {note.partition(":")[0] for note in made.notes} >= {
+        "[b.parquet]",
+        "no reward is translated",
+    }
+
+
+def test_a_library_with_the_keys_of_another_is_not_taken_for_it(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="has the keys of no known library"):
+        of_script(tmp_path, VERL.replace("verl.", "verl_omni.", 1))
+    dance = "torchrun train_grpo_flux_lora.py --pretrained_model_name_or_path data/flux"
+    dance += " --sampling_steps 4 --lora_rank 8"
+    wanted = "model.finetune=lora model.lora_targets=[to_k,to_q,to_v,to_out.0] model.lora_rank=8"
+    assert {*wanted.split()} <= {*of_script(tmp_path, dance).command()}
+    with pytest.raises(PlanError, match="experiment=peer/mix"):
+        of_script(tmp_path, f"{dance} --training_strategy part")
+
+
+def test_a_reward_model_may_be_a_folder(tmp_path: Path) -> None:
+    verl = of_script(
+        tmp_path, f"{VERL} reward_model.enable=True reward_model.model.path=/models/rm"
+    )
+    trl = of_script(tmp_path, "trl grpo --reward_funcs ./rm")
+    assert verl.words["reward"] == trl.words["reward"] == "reward=reward_model"
+    assert (verl.words["reward.path"], trl.words["reward.path"]) == (
+        "reward.path=/models/rm",
+        "reward.path=./rm",
+    )
+
+
+def test_the_critic_of_verl_has_its_defaults(tmp_path: Path) -> None:
+    words = {*of_script(tmp_path, f"{VERL} algorithm.adv_estimator=gae").command()}
+    assert {
+        "algo=ppo",
+        "algo.value_clip=0.5",
+        "model.value_lr=1e-05",
+        "algo.dual_clip=3.0",
+    } <= words
 
 
 def test_what_a_script_computes_is_told_of(tmp_path: Path) -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory.config.composites import is_function
-from rlfactory.config.named_models import is_hub_id, kind_of_id
+from rlfactory.config.named_models import kind_of_id
 from rlfactory.config.options import options
 from rlfactory.config.peers.importer import Translation
 from rlfactory.config.peers.names import our_option
+from rlfactory.config.peers.values import is_place
 from rlfactory.config.problems import PlanError, Problem
 
 PROMPTS = {"pickscore": "pick_a_pic", "ocr": "signs", "geneval": "geneval", "geneval2": "geneval2"}
@@ -117,7 +118,7 @@ def rewards_of_texts(given: Any, made: Translation) -> None:
     """TRL's rewards by name or import path, with weights in their order, or one reward model."""
     names = [str(name) for name in (given if isinstance(given, list) else [given])]
     weights, found = made.take("reward_weights"), [_text_reward(name) for name in names]
-    if found == [""] and is_hub_id(names[0]):
+    if found == [""] and is_place(names[0]):
         made.type("reward=reward_model", f"reward.path={names[0]}")
         return
     left = [name for name, ours in zip(names, found, strict=True) if not ours]
@@ -126,8 +127,6 @@ def rewards_of_texts(given: Any, made: Translation) -> None:
     if typed:
         is_list = len(typed) > 1 or is_weighted
         made.type(f"reward=[{','.join(typed)}]" if is_list else f"reward={typed[0]}")
-    else:
-        made.notes.append("no reward is translated: the model's default one is trained on")
     if is_weighted:
         made.type(f"reward.weights=[{','.join(f'{weight:g}' for weight in weights)}]")
     elif weights:

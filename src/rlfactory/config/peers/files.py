@@ -1,10 +1,10 @@
 """Which library a configuration file is for, and its translation by `libraries/*.yaml`.
 
 A library's file has `known_by` (keys, of which a file has all; several such lists), `program` (in a
-command), `defaults` (of options that a file leaves out, dotted), `words` (typed in any case),
-`rows` (applied in order), then the table of names for what is left, and `last` rows; `nothing` says
-why keys have no counterpart, by the end of their names. `include` stands for the rows or reasons of
-another file. importer.py says what a row may have.
+command), `but` (in a command of another library), `defaults` (of options that a file leaves out,
+dotted), `words` (typed in any case), `rows` (applied in order), then the table of names for what is
+left, and `last` rows; `nothing` says why keys have no counterpart, by the end of their names.
+`include` stands for the rows or reasons of another file. importer.py says what a row may have.
 """
 
 import json
@@ -29,6 +29,7 @@ Content = Mapping[str, Any]
 _TARGET = re.compile(r"_target_: (?:\w+\.)*?(\w+)(?:\.from_\w+)?(?!\S)")
 _VARIABLE = re.compile(r"\$\{oc\.(?:env:(\w+)(?:,([^{}]*))?|decode:([^{}]*))\}")
 _REFERENCE = re.compile(r"\$\{([\w.]+)\}")
+_OF_TRANSFORMERS = ("model_name_or_path", "per_device_train_batch_size", "output_dir")
 _COMPUTED = re.compile(r"\$(?:[({]|\w{3,})")
 """What a shell puts in."""
 
@@ -88,7 +89,7 @@ def _translated(file: Path, processes: int) -> Translation | None:
         content = json.loads(text) if file.suffix == ".json" else yaml.load(text, PlainSafeLoader)
         if isinstance(content, dict):
             return of_keys(content, processes)
-    return _of_command(of_shell(text), processes)
+    return _of_command(of_shell(text), processes, file.resolve().parents)
 
 
 def library_of(content: Content, program: str) -> str | None:
@@ -101,6 +102,7 @@ def library_of(content: Content, program: str) -> str | None:
     known = {
         name: len(wanted)
         for name, own in data.items()
+        if own.get("but", "\0") not in program
         for wanted in map(str.split, own.get("known_by", ()))
         if all(matching(keys, key) for key in wanted)
     }
@@ -109,12 +111,15 @@ def library_of(content: Content, program: str) -> str | None:
 
 def of_keys(content: Content, processes: int, program: str = "") -> Translation | None:
     """The translation of options, by the program that they are given to and by their keys."""
-    library, trainer = library_of(content, program), trainer_of(content)
+    library = library_of(content, program)
     if library is None or library == "TRL":
-        found = re.search(r"\btrl (\w+)", program)
-        trainer = _chosen("trl", found[1]) if found else trainer
+        trainer = _trainer_of_program(program, content) or trainer_of(content)
         trainer = "rloo" if trainer == "grpo_token" and content.get("rloo") else trainer
         library = "TRL" if trainer else None
+        if trainer is None and "model_name_or_path" in content:
+            message = "names no trainer: import a shell script with `trl COMMAND --config FILE`"
+            raise PlanError([Problem("model_name_or_path", message)])
+        processes = int(content.get("num_processes") or processes)
     elif library == "ms-swift":
         trainer = _chosen("rlhf_type", str(content.get("rlhf_type", "sft")))
     else:
@@ -122,6 +127,21 @@ def of_keys(content: Content, processes: int, program: str = "") -> Translation 
     if library == "Flow-Factory":
         processes = int(content.get("num_processes") or 1)
     return None if library is None else translate(library, content, processes, trainer)
+
+
+def _trainer_of_program(program: str, content: Content) -> str | None:
+    """The option of `algo` for a command of TRL, or by the name of a script, such as `dpo_vlm.py`,
+    with options of transformers; None where neither names a trainer.
+    """
+    if found := re.search(r"\btrl (\w+)", program):
+        return _chosen("trl", found[1])
+    script, data = program.rpartition(" ")[2], libraries()["TRL"]
+    if not script.endswith(".py") or not {*_OF_TRANSFORMERS} & {*content}:
+        return None
+    words = re.findall("[a-z]+", script.lower().rpartition("/")[2])
+    # another trainer first: online_dpo.py does not learn from given pairs
+    known = [*data["elsewhere"], *(own["command"] for own in data["trainers"].values())]
+    return next((_chosen(script, word) for word in known if word in words), None)
 
 
 def of_hydra(text: str) -> Content:
@@ -150,18 +170,26 @@ def _resolved(node: Any, root: Content) -> Any:
     return _resolved(value_at(root, found[1]), root) if found else node
 
 
-def _of_command(options: Options, processes: int) -> Translation | None:
-    """The translation of a command, by its program."""
+def _of_command(options: Options, processes: int, folders: Iterable[Path]) -> Translation | None:
+    """The translation of a command, by its program, with the options of a file that it reads, which
+    is looked for in the working directory and in the folders.
+    """
     config = str(options.values.get("config", ""))
     if not options.values:
         return None
     if ".py:" in config:
         path, _, function = config.partition(":")
         raise PlanError([Problem("--config", _is_python(path, function))])
+    content = options.values
     if config.endswith((".yaml", ".yml", ".json")):
-        fix = f"rlfactory import {config}"
-        raise PlanError([Problem("--config", f"the command reads {config}; import that file", fix)])
-    made = of_keys(options.values, max(options.processes, processes), options.program)
+        places = [folder / config for folder in (Path(), *folders)]
+        read = next((place for place in places if place.is_file()), None)
+        if read is None:
+            message = f"the command reads {config}, which is not here; import that file"
+            raise PlanError([Problem("--config", message)])
+        own = {key: value for key, value in content.items() if key != "config"}
+        content = {**(yaml.load(read.read_text(encoding="utf-8"), PlainSafeLoader) or {}), **own}
+    made = of_keys(content, max(options.processes, processes), options.program)
     if made is not None:
         made.notes += [
             f"{word}: the script, which is not run, says no value"
@@ -172,7 +200,7 @@ def _of_command(options: Options, processes: int) -> Translation | None:
 
 
 def _chosen(key: str, kind: str) -> str:
-    """The option of `algo` for a command of TRL or ms-swift; PlanError where it has none."""
+    """The option of `algo` for a trainer of TRL or ms-swift; PlanError where it has none."""
     trainers = libraries()["TRL"]["trainers"]
     known: dict[str, str] = {own["command"]: algo for algo, own in trainers.items()}
     if kind.lower() not in known:
@@ -182,8 +210,15 @@ def _chosen(key: str, kind: str) -> str:
 
 
 def trainer_of(content: Content) -> str | None:
-    """The option of `algo` for a file of TRL, by its keys; None if it has none of them."""
-    trainers = libraries()["TRL"]["trainers"]
+    """The option of `algo` for a file of TRL, by its keys; None if it has none of them.
+
+    Raises:
+        PlanError: a key is that of a trainer that is not here.
+    """
+    trainers, others = libraries()["TRL"]["trainers"], libraries()["TRL"]["elsewhere"]
+    for kind, key in ((kind, key) for kind, marks in others.items() for key in marks):
+        if key in content:
+            return _chosen(key, kind)
     losses = content.get("loss_type")
     if {*computed.PAIR_LOSSES} & {*([losses] if isinstance(losses, str) else losses or [])}:
         return "dpo"

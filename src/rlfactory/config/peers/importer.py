@@ -10,7 +10,7 @@ A row may have:
 - default: where none of the keys is given
 - other: the reason by which values that are no choice are dropped
 - let: names and formulas in Python of keys and of names before, which later rows know too; a key
-  that is not there is false in `KEY or DEFAULT`
+  that is not there is false in `KEY or DEFAULT`; `value` is what the rest of the row reads
 - type, untype: words, or the key with whose keys words are taken back; `{KEY}` is a value
 - copy: a group of which typed words are typed for another one too
 - note, drop, refuse: what is told of the key; `refuse: true` allows the choices alone
@@ -25,7 +25,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from rlfactory.config.peers.names import OTHER, filled, find, row_of
-from rlfactory.config.peers.values import candidates
+from rlfactory.config.peers.values import candidates, number
 from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.config.words import typed_value
 
@@ -126,6 +126,7 @@ class Translation:
             known: Any = _Names(self)
             found = eval(str(formula), {"__builtins__": FUNCTIONS}, known)
             self.named[name] = None if isinstance(found, _Names) else found
+        value = self.named["value"]
         if "call" in row:
             self.calls[row["call"]](value, self)
         choices = {
@@ -188,7 +189,8 @@ class Translation:
             text = "" if value is None else str(value)
             return re.search(wanted[1:], text, re.IGNORECASE) is not None
         if isinstance(wanted, str) and wanted.startswith(">"):
-            return value is not None and float(value) > float(wanted[1:])
+            count = number(str(value))  # none: a variable that a script does not set
+            return count is not None and count > float(wanted[1:])
         if isinstance(wanted, str) and wanted.startswith("!="):
             other = self.given.get(wanted[2:])
             return value is not None and other is not None and float(value) != float(other)

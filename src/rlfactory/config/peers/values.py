@@ -43,6 +43,11 @@ def number(text: str) -> float | None:
         return None
 
 
+def is_place(value: str) -> bool:
+    """Whether a model's name is a hub id or a path."""
+    return is_hub_id(value) or value.startswith(("/", "~", "./", "../"))
+
+
 def model(value: str, config: Config) -> list[Words]:
     """A model by hub id or folder: the option of its kind, and the path; or that of a typed one."""
     known = option_of(value)
@@ -56,7 +61,7 @@ def reward(value: str, config: Config) -> list[Words]:
     """A reward by name, a function by `FILE.py:NAME` or `MODULE:NAME`, or a list of them."""
     if ":" in value or value.startswith("["):
         return [(f"reward={value}",), ("model=tiny_gpt2", f"reward={value}")]
-    if is_hub_id(value):
+    if is_place(value):
         return [("model=tiny_gpt2", "reward=reward_model", f"reward.path={value}")]
     chosen = option_words("reward", value)
     return [chosen, ("model=tiny_gpt2", *chosen)]

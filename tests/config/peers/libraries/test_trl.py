@@ -196,7 +196,22 @@ def test_ppo_with_a_reward_model_has_four_networks() -> None:
 def test_rloo_and_its_group() -> None:
     config = planned({"rloo_k": 4, "per_device_train_batch_size": 8}).config
     assert (config["group_size"], config["prompts_per_iteration"]) == (4, 2)
-    assert config["algo"]["baseline"] == "rloo"
+    algo, penalty = config["algo"], config["regularizer"]
+    assert algo["baseline"] == "rloo"
+    # one ratio of a response, of whose score the log-ratio to the reference is subtracted
+    assert (algo["ratio"], algo["aggregation"]) == ("product", "sequence")
+    assert (penalty["placement"], penalty["estimator"]) == ("reward", "k1")
+    assert planned({"rloo_k": 4, "num_ppo_epochs": 2}).config["algo"]["baseline"] == "rloo"
+
+
+def test_deviations_penalty_and_precision_are_those_of_trl() -> None:
+    config = planned({**GRPO, "beta": 0.1}).config
+    assert config["algo"]["whiten_unbiased"] is True
+    assert config["regularizer"]["weighting"] == "ratio"
+    assert config["precision"]["learning"] == "bfloat16"
+    plain = planned({**GRPO, "beta": 0.1, "use_bias_correction_kl": False, "bf16": False}).config
+    assert plain["regularizer"]["weighting"] == "none"
+    assert plain["precision"]["learning"] == "float32"
 
 
 @pytest.mark.parametrize(("content", "ours"), [({"num_generations": 8}, True), ({"a": 1}, False)])
