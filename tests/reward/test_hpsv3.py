@@ -1,5 +1,6 @@
 """HPSv3 against the published forward pass, on a small random Qwen2-VL saved under its names."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import nn
 from transformers import AutoTokenizer, Qwen2VLConfig, Qwen2VLForConditionalGeneration
 
 from rlfactory.reward.base import RewardError, Samples, check_scores
-from rlfactory.reward.hpsv3 import IMAGE, QUESTION, SCORED, SIDE, HPSv3
+from rlfactory.reward.hpsv3 import IMAGE, QUESTION, SCORED, HPSv3
 from rlfactory.utils.images import to_pil
 
 CPU = torch.device("cpu")
@@ -81,10 +82,21 @@ def opened(folder: Path, **options: Any) -> HPSv3:
     return HPSv3(CPU, **(given | options))
 
 
-def drawn(*prompts: str, size: int = 64) -> Samples:
+def drawn(*prompts: str, size: tuple[int, int] = (64, 64)) -> Samples:
     generator = torch.Generator().manual_seed(0)
-    images = torch.randint(0, 256, (len(prompts), 3, size, size), generator=generator)
+    images = torch.randint(0, 256, (len(prompts), 3, *size), generator=generator)
     return Samples(prompts, [{}] * len(prompts), torch.arange(len(prompts)), images.byte())
+
+
+def resized(height: int, width: int) -> tuple[int, int]:
+    """The size to which the published code resizes an image (`hpsv3/dataset/utils.py`)."""
+    wanted = 256 * 28 * 28
+    rounded = [max(28, round(length / 28) * 28) for length in (height, width)]
+    if math.prod(rounded) > wanted:
+        beta = math.sqrt(height * width / wanted)
+        return math.floor(height / beta / 28) * 28, math.floor(width / beta / 28) * 28
+    beta = math.sqrt(wanted / (height * width))
+    return math.ceil(height * beta / 28) * 28, math.ceil(width * beta / 28) * 28
 
 
 @torch.no_grad()
@@ -92,18 +104,19 @@ def theirs(folder: Path, network: Any, head: nn.Module, image: torch.Tensor, pro
     """One sample by the published code: embeddings put together by hand, plain positions."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.add_special_tokens({"additional_special_tokens": [SCORED]})
-    square = to_pil(image).resize((SIDE, SIDE), Image.Resampling.BICUBIC)
-    values = torch.tensor([*square.tobytes()]).view(SIDE, SIDE, 3).permute(2, 0, 1) / 255
+    height, width = resized(*image.shape[1:])
+    small = to_pil(image).resize((width, height), Image.Resampling.BICUBIC)
+    values = torch.tensor([*small.tobytes()]).view(height, width, 3).permute(2, 0, 1) / 255
     mean = torch.tensor([0.48145466, 0.4578275, 0.40821073])[:, None, None]
     std = torch.tensor([0.26862954, 0.26130258, 0.27577711])[:, None, None]
     frames = ((values - mean) / std)[None].repeat(2, 1, 1, 1)
-    grid = SIDE // 14
-    patches = frames.reshape(1, 2, 3, grid // 2, 2, 14, grid // 2, 2, 14)
-    patches = patches.permute(0, 3, 6, 4, 7, 2, 1, 5, 8).reshape(grid * grid, -1)
-    text = QUESTION.replace("{prompt}", prompt).replace(IMAGE, IMAGE * (grid // 2) ** 2)
+    rows, columns = height // 14, width // 14
+    patches = frames.reshape(1, 2, 3, rows // 2, 2, 14, columns // 2, 2, 14)
+    patches = patches.permute(0, 3, 6, 4, 7, 2, 1, 5, 8).reshape(rows * columns, -1)
+    text = QUESTION.replace("{prompt}", prompt).replace(IMAGE, IMAGE * (rows * columns // 4))
     ids = tokenizer(text, return_tensors="pt")["input_ids"]
     inner = network.model
-    seen = inner.visual(patches, grid_thw=torch.tensor([[1, grid, grid]])).pooler_output
+    seen = inner.visual(patches, grid_thw=torch.tensor([[1, rows, columns]])).pooler_output
     embedded = inner.language_model.embed_tokens(ids)
     embedded[ids == network.config.image_token_id] = seen
     states = inner.language_model(inputs_embeds=embedded, use_cache=False)[0]
@@ -112,9 +125,12 @@ def theirs(folder: Path, network: Any, head: nn.Module, image: torch.Tensor, pro
 
 
 @pytest.mark.slow
-def test_scores_are_those_of_the_published_code(published: Any) -> None:
+@pytest.mark.parametrize(
+    "size", [(64, 64), (480, 832), (768, 768)], ids=["square", "wide", "rounded down"]
+)
+def test_scores_are_those_of_the_published_code(published: Any, size: tuple[int, int]) -> None:
     folder, network, head = published
-    reward, samples = opened(folder), drawn(*PROMPTS)
+    reward, samples = opened(folder), drawn(*PROMPTS, size=size)
     scores = reward.score(samples)
     check_scores(reward, scores, 2)
     assert samples.images is not None

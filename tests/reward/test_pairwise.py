@@ -1,6 +1,10 @@
+import pytest
 import torch
 
-from rlfactory.reward.base import check_scores
+from rlfactory.prompts.base import Prompt
+from rlfactory.reward.base import RewardError, check_scores
+from rlfactory.reward.combine import Combine
+from rlfactory.reward.exact import Exact
 from rlfactory.reward.pairwise import Pairwise, Preference, Wins, mean_wins
 
 from .conftest import Length
@@ -42,3 +46,12 @@ def test_any_judge_of_two_is_a_reward(samples_of):
 
 def test_the_diagonal_is_not_read():
     assert mean_wins(torch.tensor([[1.0, 0.25], [0.75, 1.0]])).tolist() == [0.25, 0.75]
+
+
+def test_the_reward_that_is_compared_says_what_it_scores_and_checks_prompts(samples_of):
+    wins = Wins(judge=Preference(reward=Exact()))
+    assert wins.metadata == ("answer",)
+    with pytest.raises(RewardError, match="lacks answer"):
+        wins.check_prompts([Prompt("1 + 1 =", {})])
+    both = Combine(of=["wins", "length"], parts={"wins": wins, "length": Length()})
+    assert both.media == "texts"

@@ -21,11 +21,10 @@ from rlfactory.reward.backbones.pretrained import (
     renamed,
 )
 from rlfactory.reward.base import Reward, Samples, require_images
-from rlfactory.utils.images import resize_to_square
 from rlfactory.utils.types import PositiveInt
 
-SIDE = 448
-"""Published: 256 tokens of 28 x 28 pixels."""
+PIXELS = 256 * 28 * 28
+"""To about which an image is resized, its aspect ratio kept, as published."""
 SCORED = "<|Reward|>"
 IMAGE = "<|image_pad|>"
 QUESTION = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
@@ -79,8 +78,9 @@ class HPSv3(Reward):
             path, "HPSv3", lambda weights: load_hpsv3(weights, config, precision)
         ).to(device)
         vision = config.vision_config
-        self.unit = vision.patch_size * vision.spatial_merge_size
+        self.patches_of_token = vision.spatial_merge_size**2
         self.pixels = Qwen2VLImageProcessorPil(
+            size={"shortest_edge": PIXELS, "longest_edge": PIXELS},
             patch_size=vision.patch_size,
             merge_size=vision.spatial_merge_size,
             temporal_patch_size=vision.temporal_patch_size,
@@ -98,9 +98,9 @@ class HPSv3(Reward):
 
     @torch.inference_mode()
     def _batch(self, images: Tensor, texts: Sequence[str]) -> Tensor:
-        squares = [resize_to_square(image, SIDE).numpy() for image in images]
-        pixels = self.pixels(squares, return_tensors="pt", input_data_format="channels_first")
-        tokens = IMAGE * (SIDE // self.unit) ** 2
+        given = [*images.numpy()]
+        pixels = self.pixels(given, return_tensors="pt", input_data_format="channels_first")
+        tokens = IMAGE * (int(pixels["image_grid_thw"][0].prod()) // self.patches_of_token)
         text = self.tokenizer(
             [text.replace(IMAGE, tokens) for text in texts], padding=True, return_tensors="pt"
         ).to(self.device)

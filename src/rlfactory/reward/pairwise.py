@@ -1,13 +1,15 @@
 """Pairwise rewards: the mean probability that a sample is preferred to the others of its group."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
+from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import Reward, Samples, score_checked
 from rlfactory.utils.pytree import index_rows
-from rlfactory.utils.types import Positive
+from rlfactory.utils.types import Media, Positive
 
 
 class Pairwise(ABC):
@@ -15,9 +17,17 @@ class Pairwise(ABC):
 
     Attributes:
         main: Its name; `Wins` reports the score `<main>_wins`.
+        media: What is compared, as of a reward.
+        metadata: The keys that each prompt's metadata must have.
     """
 
     main: str
+    media: Media = "images"
+    metadata: tuple[str, ...] = ()
+
+    def check_prompts(self, prompts: Iterable[Prompt]) -> None:
+        """As of a reward; by default nothing."""
+        del prompts
 
     @abstractmethod
     def prefers(self, samples: Samples) -> Tensor:
@@ -40,7 +50,10 @@ class Preference(Pairwise):
 
     def __init__(self, *, reward: Reward, unit: Positive = 1.0) -> None:
         self.reward, self.unit = reward, unit
-        self.main = reward.main
+        self.main, self.media, self.metadata = reward.main, reward.media, reward.metadata
+
+    def check_prompts(self, prompts: Iterable[Prompt]) -> None:
+        self.reward.check_prompts(prompts)
 
     def prefers(self, samples: Samples) -> Tensor:
         """Probabilities `[n, n]`."""
@@ -59,6 +72,12 @@ class Wins(Reward):
     def __init__(self, *, judge: Pairwise) -> None:
         self.judge = judge
         self.main = f"{judge.main}_wins"
+        self.media, self.metadata = judge.media, judge.metadata  # type: ignore[misc]
+
+    def check_prompts(self, prompts: Iterable[Prompt]) -> None:
+        listed = list(prompts)
+        super().check_prompts(listed)
+        self.judge.check_prompts(listed)
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]` in [0, 1]."""

@@ -94,6 +94,24 @@ def test_other_containers() -> None:
     assert embedded.prompts[0].metadata == {"at": [1.0, 1.0]}
 
 
+def test_an_empty_cell_of_a_data_frame_is_none_as_in_a_data_set() -> None:
+    import pandas as pd
+
+    frame = pd.DataFrame(
+        {
+            "prompt": ["one", "two"],
+            "answer": [1.5, None],
+            "hint": ["a", float("nan")],
+            "count": pd.array([3, None], dtype="Int64"),
+            "day": [pd.Timestamp("2024-05-01"), None],
+        }
+    )
+    for given in (frame, Dataset.from_pandas(frame)):
+        first, second = with_prompts({"prompts": given})["prompts"].prompts
+        assert first.metadata["answer"] == 1.5
+        assert second.metadata == dict.fromkeys(("answer", "hint", "count", "day"))
+
+
 @pytest.mark.parametrize(
     ("rows", "message"),
     [

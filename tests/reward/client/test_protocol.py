@@ -8,6 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
+from rlfactory.prompts.ops.chat import ChatText
 from rlfactory.prompts.ops.pictured import PicturedText, png_of
 from rlfactory.reward.base import Samples
 from rlfactory.reward.client.protocol import (
@@ -33,6 +34,21 @@ def test_the_pictures_of_prompts_survive():
         read_request(message, "images")
     with pytest.raises(ProtocolError, match="1 pictures for 2 prompts"):
         read_request({**message, "pictures": ["aaaa"]}, "images")
+
+
+def test_conversations_and_ends_survive():
+    chat = ChatText([{"role": "user", "content": "Hi"}], [{"name": "now"}])
+    ended = torch.tensor([True, False, True])
+    samples = Samples(["p", chat, "q"], [{}] * 3, torch.arange(3), texts=["a"] * 3, ended=ended)
+    message = from_json(to_json(encode_samples(samples, [1, 2], "png")))
+    found = read_request(message, "texts").samples()
+    assert found.prompts == [chat, "q"]
+    assert found.prompts[0].messages == chat.messages
+    assert found.ended.tolist() == [False, True]
+    with pytest.raises(ProtocolError, match="a conversation: must be"):
+        read_request({**message, "conversations": [{"messages": "Hi"}, {}]}, "texts")
+    with pytest.raises(ProtocolError, match="ended 0 must be of type bool"):
+        read_request({**message, "ended": [0, 1]}, "texts")
 
 
 @pytest.mark.parametrize("encoding", ["png", "raw"])

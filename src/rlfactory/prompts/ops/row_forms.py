@@ -65,10 +65,11 @@ def of_table(row: Mapping[str, Any], column: str) -> dict[str, Any]:
     """A row of a table with messages and tools as they were written, read from `column` too.
 
     Arrow gives all objects of a column the keys of each, and null where one has none: a template
-    would write these as arguments of a call. pandas has arrays for lists.
+    would write these as arguments of a call. pandas has arrays for lists, and NaN for None.
     """
     nested = {column.partition(".")[0], *PARTS}
-    return {k: _without_nulls(value) if k in nested else value for k, value in row.items()}
+    given = {k: None if is_null(value) else value for k, value in row.items()}
+    return {k: _without_nulls(value) if k in nested else value for k, value in given.items()}
 
 
 def _without_nulls(value: Any) -> Any:
@@ -115,7 +116,8 @@ def is_missing(value: object) -> bool:
 def is_null(value: object) -> bool:
     """Whether a cell has no value, as Python, NumPy and pandas say it."""
     is_nan = isinstance(value, float) and value != value
-    return value is None or is_nan or type(value).__name__ == "NAType"  # pandas.NA equals nothing
+    # pandas.NA equals nothing; NaT is its date
+    return value is None or is_nan or type(value).__name__ in ("NAType", "NaTType")
 
 
 def _has_role(message: object, role: str) -> bool:

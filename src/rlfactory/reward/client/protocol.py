@@ -2,7 +2,9 @@
 
 A request holds `prompts`, `metadata` and `groups`, and either `texts` or `images`, which are
 `{"format": "png", "data": [...]}` or `{"format": "raw", "shape": [3, H, W], "data": [...]}`.
-Where the model edits pictures, `pictures` holds the file of each prompt's picture.
+Where the model edits pictures, `pictures` holds the file of each prompt's picture; where prompts
+are conversations, `conversations` holds `messages` and `tools` of each, nothing of a text. `ended`
+says which texts ended by themselves.
 A response holds `scores`: by name a list of numbers, null for a sample without a score.
 """
 
@@ -20,6 +22,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from rlfactory.prompts.ops.chat import MESSAGES, ChatText, conversation, tools_of
 from rlfactory.prompts.ops.pictured import PicturedText
 from rlfactory.reward.base import Samples
 from rlfactory.utils.images import to_pil
@@ -64,6 +67,12 @@ def encode_samples(samples: Samples, rows: Sequence[int], encoding: Encoding) ->
     pictured = [prompt for prompt in message["prompts"] if isinstance(prompt, PicturedText)]
     if pictured and len(pictured) == len(rows):
         message["pictures"] = [b64encode(prompt.content).decode() for prompt in pictured]
+    if any(isinstance(prompt, ChatText) for prompt in message["prompts"]):
+        message["conversations"] = [
+            vars(prompt) if isinstance(prompt, ChatText) else {} for prompt in message["prompts"]
+        ]
+    if samples.ended is not None:
+        message["ended"] = samples.ended[list(rows)].tolist()
     if samples.images is not None:
         message["images"] = _encode_images(samples.images[list(rows)], encoding)
     else:
@@ -96,6 +105,7 @@ class ScoringRequest:
         metadata: Of each prompt.
         groups: Group numbers from 0.
         texts: The completions, if texts are scored.
+        ended: Whether each ended by itself; None where that is not known.
         files: The encoding of the images and the `B` files, if images are scored.
         size: (H, W) of all images, as their files state it.
     """
@@ -104,6 +114,7 @@ class ScoringRequest:
     metadata: list[dict[str, Any]]
     groups: list[int]
     texts: list[str] | None = None
+    ended: list[bool] | None = None
     files: tuple[Encoding, list[bytes]] | None = None
     size: tuple[int, int] = (0, 0)
 
@@ -121,7 +132,8 @@ class ScoringRequest:
                 [_decode(file, encoding, self.size, i) for i, file in enumerate(files)]
             )
         groups = torch.tensor(self.groups, dtype=torch.int64)
-        return Samples(self.prompts, self.metadata, groups, images, self.texts)
+        ended = None if self.ended is None else torch.tensor(self.ended)
+        return Samples(self.prompts, self.metadata, groups, images, self.texts, ended)
 
 
 def read_request(
@@ -141,6 +153,9 @@ def read_request(
     if "pictures" in message:
         pairs = zip(prompts, _decoded(_list(message, "pictures", str, count)), strict=True)
         prompts = [PicturedText(prompt, file) for prompt, file in pairs]
+    if "conversations" in message:
+        chats = _list(message, "conversations", dict, count)
+        prompts = [_chat(c) if c else prompt for prompt, c in zip(prompts, chats, strict=True)]
     metadata = _list(message, "metadata", dict, count) if "metadata" in message else [{}] * count
     for number, row in enumerate(metadata):
         if missing := [key for key in keys if key not in row]:
@@ -149,12 +164,21 @@ def read_request(
     number_of = {label: i for i, label in enumerate(dict.fromkeys(labels))}
     groups = [number_of[label] for label in labels]
     if media == "texts":
-        return ScoringRequest(prompts, metadata, groups, texts=_list(message, "texts", str, count))
+        texts = _list(message, "texts", str, count)
+        ended = _list(message, "ended", bool, count) if "ended" in message else None
+        return ScoringRequest(prompts, metadata, groups, texts, ended)
     images = message.get("images")
     if not isinstance(images, dict):
         raise ProtocolError("there are no images, and this reward scores images")
     files, size = _files(images, count)
     return ScoringRequest(prompts, metadata, groups, files=files, size=size)
+
+
+def _chat(given: Mapping[str, Any]) -> ChatText:
+    try:
+        return ChatText(conversation(given.get(MESSAGES)), tools_of(given))
+    except ValueError as error:
+        raise ProtocolError(f"a conversation: {error}") from error
 
 
 def _list(message: Mapping[str, Any], key: str, kind: type, count: int | None = None) -> list[Any]:
@@ -164,7 +188,7 @@ def _list(message: Mapping[str, Any], key: str, kind: type, count: int | None = 
     if count is not None and len(values) != count:
         raise ProtocolError(f"there are {len(values)} {key} for {count} prompts")
     for number, value in enumerate(values):
-        if not isinstance(value, kind) or isinstance(value, bool):
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise ProtocolError(f"{key} {number} must be of type {kind.__name__}")
     return values
 
