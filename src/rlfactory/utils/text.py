@@ -16,6 +16,11 @@ def plain(text: str) -> str:
     return escaped
 
 
+def fence(code: str, least: int = 1) -> str:
+    """The backticks around a code in Markdown: more than it has in a row itself."""
+    return "`" * max(least, 1 + max(map(len, re.findall("`+", code)), default=0))
+
+
 def table_lines(sides: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """The lines of a Markdown table; `sides` has `l` or `r` for each column's alignment."""
     first, *rest = (f"| {' | '.join(cells)} |" for cells in [heads, *rows])

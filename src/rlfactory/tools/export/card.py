@@ -19,7 +19,7 @@ from rlfactory.run.scores import Scores, read_sets, set_pairs
 from rlfactory.tools.export.base_model import BaseModel, command_without_folders, without_folders
 from rlfactory.tools.export.snippet import Snippet
 from rlfactory.utils.data_files import read_shown
-from rlfactory.utils.text import plural
+from rlfactory.utils.text import fence, plural
 
 Config = Mapping[str, Any]
 
@@ -63,6 +63,7 @@ def write_card(folder: Path, info: ExportInfo, snippet: Snippet, notes: Sequence
         _card_data(info),
         template_path=str(TEMPLATE),
         info=info,
+        fence=fence,
         done=plural(info.step, "iteration"),
         choices=info.config["choices"],
         base=f"[{hub_id}]({ENDPOINT}/{hub_id})" if hub_id else f"`{info.base.name}`",
