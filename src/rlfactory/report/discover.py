@@ -61,8 +61,7 @@ def reports_of_runs(paths: Sequence[Path]) -> dict[str, Report]:
     if len(by_kind) == 1:
         return {RUNS: _report_of_members(members)}
     return {
-        _file_name(f"{RUNS}-{kind}"): _report_of_members(some)
-        for kind, some in by_kind.items()
+        _file_name(f"{RUNS}-{kind}"): _report_of_members(some) for kind, some in by_kind.items()
     }
 
 

@@ -16,9 +16,10 @@ def plain(text: str) -> str:
     return escaped
 
 
-def fence(code: str, least: int = 1) -> str:
-    """The backticks around a code in Markdown: more than it has in a row itself."""
-    return "`" * max(least, 1 + max(map(len, re.findall("`+", code)), default=0))
+def fenced(code: str, least: int = 1) -> str:
+    """A code in Markdown, between more backticks than it has in a row itself."""
+    mark = "`" * max(least, 1 + max(map(len, re.findall("`+", code)), default=0))
+    return f"{mark}{code}{mark}"
 
 
 def table_lines(sides: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -196,7 +196,9 @@ def test_no_text_of_the_run_ends_the_code_of_the_card(run: Path, tmp_path: Path)
     left.mkdir()
     write_card(left, ExportInfo(folder, config, 1, "ema", FULL, base, "images"), Snippet("pass"))
     card = (left / "README.md").read_text()
-    assert "````yaml\n" in card and "\n  ```\n" in card and card.count("````") == 2
+    assert "````yaml\n" in card
+    assert "\n  ```\n" in card
+    assert card.count("````") == 2
     assert "- command: ``rlfactory 'text=`a`'``" in card
 
 
