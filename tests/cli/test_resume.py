@@ -2,7 +2,9 @@
 
 import json
 import os
+import resource
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -251,6 +253,21 @@ def test_a_run_is_taken_over_with_a_line_in_the_log(words: list[str], tmp_path: 
     assert "taken over from process" in (run / "log.txt").read_text()
     assert not (run / "OWNER").exists()
     assert RunFolder(run).read_status() == "done"
+
+
+def test_a_disk_that_is_full_at_the_beginning_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_from_words(f"run_dir={tmp_path / 'run'}")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # it would be cut as well, and kept
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(PlanError, match=rf"{plan.run_dir} cannot be written \(File too large"):
+            create_run(plan, "rlfactory")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    create_run(plan, "rlfactory")  # once there is room
 
 
 def test_no_folder_is_made_for_prompts_that_are_not_here(

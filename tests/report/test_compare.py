@@ -123,12 +123,15 @@ def test_a_narrow_terminal_cuts_no_interval(
 def test_it_is_printed_and_written_where_that_is_asked(
     tmp_path: Path, make_run: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    runs = [make_run(tmp_path / n, media="images", after=v) for n, v in (("a", 0.5), ("b", 0.9))]
+    runs = [make_run(tmp_path / n, media="images", after=v) for n, v in (("a", 0.5), ("<b>", 0.9))]
+    RunFolder(runs[1]).set_status("interrupted")
     out = tmp_path / "out"
     assert compare([*map(str, runs), "--out", str(out)]) == 0
     assert "+0.400" in capsys.readouterr().out
     assert sorted(path.name for path in out.iterdir()) == ["compare.md", "compare.png"]
-    assert "](compare.png)" in (out / "compare.md").read_text()
+    text = (out / "compare.md").read_text()
+    assert "](compare.png)" in text
+    assert "\n- \\<b> is not done" in text
 
 
 def test_images_of_different_prompts_are_not_put_side_by_side(

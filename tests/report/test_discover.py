@@ -32,6 +32,13 @@ def test_each_sweep_is_a_report_and_all_runs_are_one(
     assert reports["runs"].rows[0].cells["shapes"].n == 2
 
 
+def test_a_report_has_the_name_of_a_folder(tmp_path: Path, filled_sweep: Make) -> None:
+    for name in ("s1", "s2"):
+        table = filled_sweep(tmp_path / name) / "sweep.json"
+        table.write_text(table.read_text().replace('"made"', '"../../made"'))
+    assert [*reports_of([tmp_path])] == [".._.._made-tiny", ".._.._made-tiny_2"]
+
+
 def test_runs_are_a_table_of_their_scores(tmp_path: Path, make_run: Make) -> None:
     reports = reports_of([make_run(tmp_path / "a")])
     assert [(c.name, c.measure) for c in reports["runs"].columns] == [

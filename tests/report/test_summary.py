@@ -171,7 +171,7 @@ def test_only_what_exists_is_pointed_to(tmp_path: Path) -> None:
 
 def test_it_says_how_the_run_was_made(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run")
-    folder.command.write_text("rlfactory algo=nft\n")
+    folder.command.write_text("rlfactory algo=nft 'x=`y`'\n")
     for device in ("NVIDIA A100", "NVIDIA H200"):
         environment = Environment(device, 2, {"torch": "2.13"}, "abc+")
         record_environment(folder.environment, environment)
@@ -179,7 +179,7 @@ def test_it_says_how_the_run_was_made(tmp_path: Path) -> None:
     write_summary(folder, {"": (pair()[0], None)}, metrics)
     text = folder.summary.read_text()
     assert "- device: 2 × NVIDIA A100, then 2 × NVIDIA H200" in text
-    assert "- command: `rlfactory algo=nft`" in text
+    assert "- command: ``rlfactory algo=nft 'x=`y`'``\n" in text
     assert "- git commit: abc+ (+: with changes)" in text
     assert "- versions: torch 2.13" in text
     assert "- wall time: 1:01:40 in all" in text

@@ -56,6 +56,12 @@ def test_one_run_has_no_interval() -> None:
     assert ours(Cell(None, [0.5]), A) == "0.50"
 
 
+@pytest.mark.parametrize("value", [0.22, 0.7, 0.123])
+def test_equal_numbers_have_a_spread_of_zero_without_a_sign(value: float) -> None:
+    for count in range(2, 20):  # in some of these numbers numpy's mean differs from Python's
+        assert ours(Cell(None, [value] * count), A) == f"{value:.2f} ± 0.00"
+
+
 def test_interquartile_means_are_told_where_there_are_intervals() -> None:
     words = spread_table(REPORT.rows, REPORT.columns)
     assert words is not None

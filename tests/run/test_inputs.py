@@ -40,6 +40,18 @@ def test_files_are_copied_with_their_checksums(folder: RunFolder) -> None:
     assert index["prompts.path"]["sha256"] == inputs.checksum(folder.inputs / "prompts.path.txt")
 
 
+def test_what_a_killed_beginning_has_left_is_not_read(
+    tmp_path: Path, folder: RunFolder, config: dict[str, Any]
+) -> None:
+    (folder.inputs / inputs.MERGED).mkdir()
+    (folder.inputs / inputs.MERGED / "adapters.safetensors").touch()
+    (folder.inputs / inputs.MOVED).write_text('{"model.path": "elsewhere"}')
+    keep_inputs(folder, config)
+    assert with_inputs(config, folder) == config
+    keep_inputs(folder, {"seed": 0})
+    assert not folder.inputs.exists()
+
+
 def test_originals_that_are_there_are_read(folder: RunFolder, config: dict[str, Any]) -> None:
     assert with_inputs(config, folder) == config
 

@@ -17,7 +17,7 @@ from rlfactory.config.frozen import frozen_file_problems, try_frozen, upgrade
 from rlfactory.config.plan import Plan
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.run.atomic_write import write_text
-from rlfactory.run.folder import RunFolder, RunFolderError, require_unused
+from rlfactory.run.folder import RunFolder, RunFolderError, not_writable, require_unused
 from rlfactory.run.inputs import keep_inputs
 from rlfactory.run.lock import require_free
 from rlfactory.tools.extend import is_done, keep_config
@@ -152,10 +152,12 @@ def create_run(
         keep_inputs(folder, plan.config)
         remember_code(folder, plan.config)
         write_text(folder.config, plan.frozen())  # last: with this file the run has begun
-    except (RunFolderError, OSError) as error:
+    except RunFolderError as error:
         raise unusable(error) from error
+    except OSError as error:
+        raise unusable(not_writable(plan.run_dir, error)) from error
 
 
-def unusable(error: Exception) -> PlanError:
+def unusable(error: RunFolderError) -> PlanError:
     """The problem of a run folder that can't be used."""
     return PlanError([Problem("run_dir", str(error).removeprefix("run_dir: "), "run_dir=null")])

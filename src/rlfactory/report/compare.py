@@ -103,7 +103,7 @@ def write_comparison(pair: Pair, folder: Path) -> list[Path]:
     """Write compare.md, and compare.png where both runs kept images of the same prompts."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = [f"# {plain(_title(pair))}", *markdown_sections(sections(pair))]
-    lines += ["", *(f"- {note}" for note in notes(pair))]
+    lines += ["", *(f"- {plain(note)}" for note in notes(pair))]
     image = _draw_samples(pair, folder / IMAGE)
     if image is not None:
         lines += ["", "## Samples", "", f"![the same prompts, a column per run]({image.name})"]

@@ -31,10 +31,15 @@ def reports_of(paths: Sequence[Path]) -> dict[str, Report]:
     reports: dict[str, Report] = {}
     for folder in sweeps:
         table = _table(folder)
-        name = f"{table.name}-{table.size}"
+        name = _file_name(f"{table.name}-{table.size}")
         taken = sum(other.startswith(name) for other in reports)
         reports[f"{name}_{taken + 1}" if taken else name] = report_of_sweep(table, folder)
     return reports | (reports_of_runs(runs) if runs else {})
+
+
+def _file_name(text: str) -> str:
+    """A text as the name of a folder: what somebody sent may be named `../../other`."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", text)
 
 
 def report_of_sweep(table: Table, folder: Path) -> Report:
@@ -56,8 +61,7 @@ def reports_of_runs(paths: Sequence[Path]) -> dict[str, Report]:
     if len(by_kind) == 1:
         return {RUNS: _report_of_members(members)}
     return {
-        f"{RUNS}-{re.sub(r'[^A-Za-z0-9_.-]', '_', kind)}": _report_of_members(some)
-        for kind, some in by_kind.items()
+        _file_name(f"{RUNS}-{kind}"): _report_of_members(some) for kind, some in by_kind.items()
     }
 
 

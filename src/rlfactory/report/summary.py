@@ -18,7 +18,7 @@ from rlfactory.run.metrics import Record
 from rlfactory.run.scores import Scores, SetPairs
 from rlfactory.utils.console import clock, number
 from rlfactory.utils.data_files import read_shown
-from rlfactory.utils.text import plural
+from rlfactory.utils.text import fenced, plural
 
 _PHASES = ("sample", "score", "learn")
 _HEADS = ["score", "before", "after", "change", "95 % interval", "n"]
@@ -205,7 +205,7 @@ def provenance(folder: RunFolder) -> dict[str, str]:
         devices = [f"{count}{row.device}" for count, row in zip(counts, kept, strict=True)]
         facts["device"] = ", then ".join(dict.fromkeys(devices))
     if command := read_shown(folder.command).strip():
-        facts["command"] = f"`{command}`"
+        facts["command"] = fenced(command)
     if commits := [row.commit for row in kept if row.commit]:
         note = " (+: with changes)" if any("+" in commit for commit in commits) else ""
         facts["git commit"] = ", then ".join(dict.fromkeys(commits)) + note

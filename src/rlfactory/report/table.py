@@ -50,7 +50,8 @@ def ours(cell: Cell, column: Column) -> str:
     if cell.mean is None:
         return NONE
     mean, interval = f"{cell.mean:.{column.digits}f}", cell.interval
-    return f"{mean} ± {interval[1] - cell.mean:.{column.digits}f}" if interval else mean
+    # not from the mean, which rounds otherwise: equal values would have ± -0.000
+    return f"{mean} ± {(interval[1] - interval[0]) / 2:.{column.digits}f}" if interval else mean
 
 
 def best_row(column: Column, rows: Sequence[ReportRow]) -> str | None:

@@ -135,7 +135,7 @@ class RunFolder:
                 part.mkdir(exist_ok=True)
             folder.set_status("running")
         except OSError as error:
-            raise _unusable(path, error) from error
+            raise not_writable(path, error) from error
         return folder
 
     def _clear(self) -> None:
@@ -192,7 +192,7 @@ def require_unused(path: Path) -> None:
         used = next((p for p in existing.iterdir() if _is_used(RunFolder(existing), p)), None)
         try_to_write(existing)
     except OSError as error:
-        raise _unusable(path, error) from error
+        raise not_writable(path, error) from error
     if path.exists() and used is not None:
         others = (path.with_name(f"{path.name}_{n}") for n in range(2, 10**6))
         free = next(other for other in others if not other.exists())
@@ -238,7 +238,8 @@ def _first_existing(path: Path) -> Path:
     return next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())
 
 
-def _unusable(path: Path, error: OSError) -> RunFolderError:
+def not_writable(path: Path, error: OSError) -> RunFolderError:
+    """The error of a run folder in which a file can't be made."""
     reason = error.strerror or str(error)
     if os.path.islink(path) and not os.path.exists(path):
         reason = f"a link to {path.readlink()}, which is not there"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from rlfactory.model.pipelines.adapter_files import find_adapters
-from rlfactory.run.atomic_write import write_text
+from rlfactory.run.atomic_write import remove_all, write_text
 from rlfactory.run.checkpoint.checksums import checksum
 from rlfactory.run.folder import RunFolder
 from rlfactory.utils.data_files import read_json
@@ -44,6 +44,7 @@ log = logging.getLogger(__name__)
 
 def keep_inputs(folder: RunFolder, config: Config) -> None:
     """Copy the input files of a new run to its folder `inputs`; makes no folder without any."""
+    remove_all(folder.inputs)  # of a beginning that was killed, perhaps of another configuration
     index = {}
     for key, file in _input_files(config):
         folder.inputs.mkdir(exist_ok=True)

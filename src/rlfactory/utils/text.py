@@ -16,6 +16,12 @@ def plain(text: str) -> str:
     return escaped
 
 
+def fenced(code: str, least: int = 1) -> str:
+    """A code in Markdown, between more backticks than it has in a row itself."""
+    mark = "`" * max(least, 1 + max(map(len, re.findall("`+", code)), default=0))
+    return f"{mark}{code}{mark}"
+
+
 def table_lines(sides: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """The lines of a Markdown table; `sides` has `l` or `r` for each column's alignment."""
     first, *rest = (f"| {' | '.join(cells)} |" for cells in [heads, *rows])

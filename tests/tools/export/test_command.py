@@ -26,8 +26,9 @@ from rlfactory.run.checkpoint.load import load_initial_weights
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.tools.export import command as export_module
 from rlfactory.tools.export.base_model import BaseModel, base_model
-from rlfactory.tools.export.card import CONFIG_FILE
+from rlfactory.tools.export.card import CONFIG_FILE, FULL, ExportInfo, write_card
 from rlfactory.tools.export.command import ExportOptions, write_lora_file
+from rlfactory.tools.export.snippet import Snippet
 from rlfactory.train.build import build, instantiate_group
 from rlfactory.utils.errors import UserError
 
@@ -184,6 +185,21 @@ def test_a_command_that_is_no_text_is_shown_as_far_as_it_is(run: Path, tmp_path:
     assert app.dispatch(["export", str(damaged), "--to", str(tmp_path / "left")]) == 0
     card = (tmp_path / "left" / "README.md").read_text()
     assert "command: `rlfactory 'seed=\ufffd' reward=shapes`" in card
+
+
+def test_no_text_of_the_run_ends_the_code_of_the_card(run: Path, tmp_path: Path) -> None:
+    folder = RunFolder(Path(shutil.copytree(run, tmp_path / "copy")))
+    config = yaml.safe_load(folder.config.read_text()) | {"text": "answer:\n```\n<b>"}
+    folder.config.write_text(yaml.safe_dump(config))
+    folder.command.write_text("rlfactory 'text=`a`'\n")
+    base, left = BaseModel("x", None, "x"), tmp_path / "left"
+    left.mkdir()
+    write_card(left, ExportInfo(folder, config, 1, "ema", FULL, base, "images"), Snippet("pass"))
+    card = (left / "README.md").read_text()
+    assert "````yaml\n" in card
+    assert "\n  ```\n" in card
+    assert card.count("````") == 2
+    assert "- command: ``rlfactory 'text=`a`'``" in card
 
 
 def test_an_empty_folder_is_taken(run: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from rlfactory.run.scores import Scores, read_sets, set_pairs
 from rlfactory.tools.export.base_model import BaseModel, command_without_folders, without_folders
 from rlfactory.tools.export.snippet import Snippet
 from rlfactory.utils.data_files import read_shown
-from rlfactory.utils.text import plural
+from rlfactory.utils.text import fenced, plural
 
 Config = Mapping[str, Any]
 
@@ -73,10 +73,10 @@ def write_card(folder: Path, info: ExportInfo, snippet: Snippet, notes: Sequence
         pictures=_copy_images(folder, info),
         source=without_folders(info.config["prompts"].get("path")),
         samples=info.config["prompts_per_iteration"] * info.config["group_size"],
-        command=command_without_folders(command) if command else "",
+        command=fenced(command_without_folders(command)) if command else "",
         links=logger_links(info.run.path),
         config_file=CONFIG_FILE,
-        config=config.rstrip(),
+        config=fenced(f"yaml\n{config}", 3),
     )
     (folder / CARD_FILE).write_text(f"{card}\n", encoding="utf-8")
 
