@@ -33,7 +33,7 @@ from omegaconf._utils import get_yaml_loader
 from omegaconf.errors import OmegaConfBaseException
 from omegaconf.resolvers import oc
 
-from rlfactory.config.paths import packaged_folder
+from rlfactory.config.options import packaged_folder
 from rlfactory.config.schema.targets import with_defaults
 
 # 1.4 deprecates the argument that 1.3 wants

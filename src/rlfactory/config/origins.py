@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from rlfactory.config.diff import differences, format_value
+from rlfactory.config.frozen import differences, format_value
 from rlfactory.config.memory.model_parts import parts_of
 from rlfactory.config.options import options
 from rlfactory.config.plan import Plan

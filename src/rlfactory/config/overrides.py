@@ -20,16 +20,15 @@ from rlfactory.config.composites import expand_parts, spelled_out
 from rlfactory.config.composition import ComposedConfig, Composition, resolved
 from rlfactory.config.memory.devices import with_process_count
 from rlfactory.config.named_models import begun_keys, with_options
-from rlfactory.config.options import options
+from rlfactory.config.options import options, packaged_files_state
 from rlfactory.config.origins import departures, nearest_published, origin_notes
 from rlfactory.config.override_problems import (
     check_key,
     key_problems,
     override_problems,
+    verified,
 )
 from rlfactory.config.own_code import untrusted
-from rlfactory.config.paths import packaged_files_state
-from rlfactory.config.peers.unknown_keys import verified
 from rlfactory.config.plan import Plan, make_plan, with_notes
 from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.config.schema.root import COMPONENTS, GROUPS

@@ -16,8 +16,7 @@ from rlfactory.config.nfe import weight_sets
 from rlfactory.config.problems import override_key
 from rlfactory.config.schema.root import GROUPS
 from rlfactory.model.pipelines.families import BY_TARGET
-from rlfactory.model.pipelines.local_models import folder_of
-from rlfactory.model.pipelines.pipeline_parts import left_out
+from rlfactory.model.pipelines.local_models import folder_of, left_out
 from rlfactory.model.pipelines.scheduler_config import (
     scheduler_of,
     solver_notes,

@@ -19,8 +19,10 @@ from rlfactory.model.pipelines.local_models import (
     PIPELINE_INDEXES,
     TEXT_TO_IMAGE,
     index_of,
+    left_out,
     pipeline_of,
     resolve,
+    variant_of,
 )
 from rlfactory.model.pipelines.modular import (
     Kind,
@@ -29,7 +31,6 @@ from rlfactory.model.pipelines.modular import (
     is_modular,
     load_modular,
 )
-from rlfactory.model.pipelines.pipeline_parts import left_out, variant_of
 from rlfactory.model.precision import Precision, in_dtype, network_device
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.live_objects import is_reference

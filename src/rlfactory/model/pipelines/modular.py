@@ -15,8 +15,7 @@ import torch
 from diffusers import DiffusionPipeline, ModularPipeline
 from huggingface_hub import snapshot_download
 
-from rlfactory.model.pipelines.local_models import MODULAR_INDEX
-from rlfactory.model.pipelines.pipeline_parts import UNUSED, part_variant
+from rlfactory.model.pipelines.local_models import MODULAR_INDEX, UNUSED, part_variant
 
 Kind = type[DiffusionPipeline] | type[ModularPipeline]
 
