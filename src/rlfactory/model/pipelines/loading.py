@@ -26,10 +26,10 @@ from rlfactory.model.pipelines.local_models import (
 )
 from rlfactory.model.pipelines.modular import (
     Kind,
-    copy_modular,
     download_modular,
     is_modular,
     load_modular,
+    with_components,
 )
 from rlfactory.model.precision import Precision, in_dtype, network_device
 from rlfactory.utils.errors import ModelError
@@ -133,7 +133,7 @@ def copy_pipeline(
         if name not in components and isinstance(part, nn.Module)
     }
     if is_modular(kind):
-        return copy_modular(kind, pipe, {**copies, **components})
+        return with_components(kind, {**pipe.components, **copies, **components})
     copied = kind.from_pipe(pipe, **copies, **components)
     for name, part in copied.components.items():  # `from_pipe` has one dtype for all
         if isinstance(part, nn.Module):
@@ -143,8 +143,7 @@ def copy_pipeline(
 
 def copy_network(network: nn.Module, dtype: torch.dtype) -> nn.Module:
     """A copy on the CPU."""
-    copied: nn.Module = in_dtype(copy.deepcopy(unwrapped(network)).to("cpu"), dtype)
-    return copied
+    return in_dtype(copy.deepcopy(unwrapped(network)).to("cpu"), dtype)
 
 
 def load_frozen(

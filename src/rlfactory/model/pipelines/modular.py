@@ -69,13 +69,6 @@ def load_modular(
     return pipe
 
 
-def copy_modular(
-    kind: type[ModularPipeline], pipe: ModularPipeline, components: Mapping[str, Any]
-) -> ModularPipeline:
-    """A modular pipeline with the components of `pipe`, but for these."""
-    return with_components(kind, {**pipe.components, **components})
-
-
 def with_components(kind: type[ModularPipeline], components: Mapping[str, Any]) -> ModularPipeline:
     """A modular pipeline of these components, whose blocks call no others."""
     pipe = kind()
