@@ -129,7 +129,8 @@ def unused_notes(
     traits = traits_of(config)
     keys = list(dict.fromkeys(override_key(word) for word in words))
     yield from _repeated(words)
-    reader, unread = f"algo={choices['algo']}", OF_STEPS
+    reader = f"algo={choices['algo']}"
+    unread: tuple[str, ...] = OF_STEPS
     if traits["model"].get("process") == "tokens":
         reader, unread = f"model={choices['model']}", OF_IMAGES
     elif traits["algo"].get("requires") == "transitions":
