@@ -17,7 +17,7 @@ from faulty.accidents import unadorned
 
 from rlfactory.cli import app  # noqa: F401  (imported once, for all runs)
 from rlfactory.model.causal_lm import CausalLM
-from rlfactory.model.lm.gpt2_step import GPT2Step
+from rlfactory.model.lm.attention import GPT2Step
 from rlfactory.model.sd3 import SD3
 from rlfactory.run.checkpoint import save
 from rlfactory.run.folder import RunFolder

@@ -5,8 +5,8 @@ import re
 from matrix import algorithms, data
 from peers import line, regularizer, shown, tuned
 
+from rlfactory.config.checks.warnings import nearest_published
 from rlfactory.config.options import options
-from rlfactory.config.origins import nearest_published
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.plan import Plan
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from rlfactory.config import composition, options, paths
+from rlfactory.config import composition, options
 from rlfactory.config.composition import Composition
+from rlfactory.config.options import packaged_folder
 from rlfactory.config.overrides import compose
-from rlfactory.config.paths import packaged_folder
 
 
 @pytest.fixture
@@ -41,8 +41,7 @@ def test_a_file_that_is_edited_is_read_again(
     listed: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(packaged_folder("conf"), tmp_path / "conf")
-    for module in (options, paths):
-        monkeypatch.setattr(module, "packaged_folder", lambda name: tmp_path / name)
+    monkeypatch.setattr(options, "packaged_folder", lambda name: tmp_path / name)
     assert Composition.of([]).values["seed"] == 0
     file = tmp_path / "conf" / "config.yaml"
     file.write_text(file.read_text().replace("\nseed: 0", "\nseed: 5"))

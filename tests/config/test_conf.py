@@ -10,9 +10,8 @@ import pytest
 import yaml
 
 from rlfactory.config.key_reference import file_reference
-from rlfactory.config.options import first_comment, options
+from rlfactory.config.options import first_comment, options, packaged_folder
 from rlfactory.config.overrides import plan_from_words
-from rlfactory.config.paths import packaged_folder
 from rlfactory.config.problems import PlanError
 from rlfactory.config.schema.root import COMPONENTS, GROUPS
 from rlfactory.config.schema.signature import read_signature

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from rlfactory.config.options import packaged_folder
 from rlfactory.config.overrides import plan_from_words
-from rlfactory.config.paths import packaged_folder
 from rlfactory.config.plan import Plan
 
 FILES = {path.stem: path for path in sorted(packaged_folder("conf").glob("experiment/peer/*.yaml"))}

@@ -12,7 +12,7 @@ import torch
 from rlfactory.engine.base import EngineError, SamplingSettings
 from rlfactory.engine.vllm_server import PROBE, VllmServer
 from rlfactory.model.causal_lm import CausalLM
-from rlfactory.model.lm.stop_texts import StopTexts
+from rlfactory.model.lm.generate import StopTexts
 
 SETTINGS = SamplingSettings(length=4, temperature=0.5, stop=(0, 3))
 

@@ -6,7 +6,7 @@ import yaml
 from PIL import Image
 from transformers import Mask2FormerForUniversalSegmentation
 
-from rlfactory.config.paths import packaged_folder
+from rlfactory.config.options import packaged_folder
 from rlfactory.prompts.base import Prompt
 from rlfactory.prompts.ops.prompt_features import COLORS, OBJECTS
 from rlfactory.reward.base import RewardError, Samples, check_scores

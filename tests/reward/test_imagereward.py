@@ -10,7 +10,7 @@ import yaml
 from PIL import Image
 from torch import Tensor
 
-from rlfactory.config.paths import packaged_folder
+from rlfactory.config.options import packaged_folder
 from rlfactory.reward.backbones.pretrained import rating_layers
 from rlfactory.reward.base import RewardError, Samples, check_scores
 from rlfactory.reward.imagereward import ImageReward, load_blip_scorer, normalise

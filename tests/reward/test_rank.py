@@ -2,7 +2,7 @@ import pytest
 import torch
 import yaml
 
-from rlfactory.config.paths import packaged_folder
+from rlfactory.config.options import packaged_folder
 from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import RewardError, check_scores, directions
 from rlfactory.reward.jpeg import Compressibility

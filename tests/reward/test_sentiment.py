@@ -2,7 +2,7 @@ import pytest
 import torch
 import yaml
 
-from rlfactory.config.paths import packaged_folder
+from rlfactory.config.options import packaged_folder
 from rlfactory.reward.base import RewardError, check_scores
 from rlfactory.reward.sentiment import Sentiment, log_odds
 from rlfactory.train.build import instantiate_group

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from rlfactory.config.options import packaged_folder
 from rlfactory.config.overrides import plan_from_words
-from rlfactory.config.paths import packaged_folder
 from rlfactory.config.problems import override_key
 from rlfactory.report.claims import rises
 from rlfactory.report.measure import planned_passes

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from rlfactory.config.options import packaged_folder
 from rlfactory.config.overrides import plan_from_words
-from rlfactory.config.paths import packaged_folder
 from rlfactory.config.problems import PlanError
 from rlfactory.config.words import normalise_words
 from rlfactory.sweep.jobs import last_words, stages_of

@@ -89,17 +89,14 @@ class DiffusionDPO(Algorithm[ImageModel, TrainingItems, Batch]):
         prediction = model.predict(batch.x, batch.t, batch.condition)
         target = model.forward_process.target(batch.x0, batch.require_eps(), batch.t).double()
         # float64: beta multiplies a small difference of squared errors
-        error, error_ref = (_mean_square(x.double() - target) for x in (prediction, reference))
+        differences = (x.double() - target for x in (prediction, reference))
+        error, error_ref = (x.pow(2).flatten(1).mean(1) for x in differences)
         log_ratios = -0.5 * (error - error_ref).view(-1, PAIR)
         margin = log_ratios[:, 0] - log_ratios[:, 1]
         losses = preference_losses(margin, self.beta, self.loss_type, self.label_smoothing)
         metrics = {"loss/policy": losses.detach(), **preference_metrics(log_ratios, self.beta)}
         outputs = Outputs(prediction, by_weight_set={REFERENCE: reference})
         return Loss(losses.mean(), outputs, metrics)
-
-
-def _mean_square(error: Tensor) -> Tensor:
-    return error.pow(2).flatten(1).mean(1)
 
 
 class OfflineDiffusionDPO(DiffusionDPO):

@@ -91,8 +91,7 @@ class TextOPD(Taught[TextModel, TokenBatch, TokenBatch]):
         value = (log_q.exp() * (log_q - log_p)).sum(-1).detach()
         # sum_v p_v dlog p_v is 0 but for rounding; with it the gradient is exactly 0 where p is q
         slope = ((log_p.exp() - log_q.exp()).detach() * log_p).sum(-1)
-        forward: Tensor = value + (slope - slope.detach())
-        return forward
+        return value + (slope - slope.detach())
 
     def _in_chunks(
         self, model: TextModel, teacher: TextModel, tokens: Tokens, states: Tensor

@@ -98,7 +98,7 @@ def dispatch(argv: Sequence[str]) -> int:
     if command in WITH_WORDS:
         return _call(words)
     if COMPLETION_FLAGS & {*words}:
-        from rlfactory.cli.completion import complete
+        from rlfactory.cli.suggestions import complete
 
         return complete(words)
     flags = (*CONFIG_FLAGS, *MULTIRUN_FLAGS)

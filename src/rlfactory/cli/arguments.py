@@ -27,8 +27,7 @@ DECODING_KEYS = ("dynamics.temperature", "dynamics.top_k", "dynamics.top_p")
 def command_table() -> dict[str, Any]:
     """The content of `commands.yaml`."""
     text = Path(__file__).with_name("commands.yaml").read_text(encoding="utf-8")
-    table: dict[str, Any] = yaml.safe_load(text)
-    return table
+    return yaml.safe_load(text)
 
 
 def parsed(command: str, words: Sequence[str], **facts: str) -> argparse.Namespace:

@@ -8,9 +8,8 @@ from rlfactory.config._hydra import parse
 from rlfactory.config.composition import ComposedConfig
 from rlfactory.config.key_reference import comments, file_reference, key_reference, settings
 from rlfactory.config.options import options
-from rlfactory.config.override_problems import check_key
+from rlfactory.config.override_problems import check_key, peer_name
 from rlfactory.config.overrides import SHARED, compose
-from rlfactory.config.peers.unknown_keys import peer_name
 from rlfactory.config.problems import PlanError, Problem, override_key, unknown_name
 from rlfactory.config.schema.root import COMPONENTS, GROUPS
 from rlfactory.config.schema.signature import read_signature

@@ -196,7 +196,7 @@ def job_names(jobs: Sequence[Sequence[str]]) -> list[str]:
     """
     shared = set(jobs[0]).intersection(*jobs) if len(jobs) > 1 else set[str]()
     own = (",".join(word for word in job if word not in shared) for job in jobs)
-    names = [_as_file_name(text) or "default" for text in own]
+    names = [re.sub(r"[^\w=.,+-]+", "_", text) or "default" for text in own]
     if len(set(names)) == len(names) and max(map(len, names)) <= LONGEST_NAME:
         return names
     return [f"{number:03d}_{name}"[:LONGEST_NAME] for number, name in enumerate(names)]
@@ -222,7 +222,3 @@ def describe_jobs(jobs: Mapping[str, Plan]) -> str:
         lines += ["", f"job {number} of {len(jobs)}: {name}", *(r for r in rows if r not in shown)]
         shown = shown or {*rows}
     return "\n".join(lines[1:])
-
-
-def _as_file_name(text: str) -> str:
-    return re.sub(r"[^\w=.,+-]+", "_", text)

@@ -12,8 +12,15 @@ from typing import Any
 import yaml
 
 from rlfactory.config.checks.prompt_files import undownloaded_prompts
-from rlfactory.config.diff import MISSING, Difference, differences, format_value
-from rlfactory.config.frozen import frozen_file_problems, try_frozen, upgrade
+from rlfactory.config.frozen import (
+    MISSING,
+    Difference,
+    differences,
+    format_value,
+    frozen_file_problems,
+    try_frozen,
+    upgrade,
+)
 from rlfactory.config.plan import Plan
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.run.atomic_write import write_text

@@ -33,11 +33,8 @@ from omegaconf._utils import get_yaml_loader
 from omegaconf.errors import OmegaConfBaseException
 from omegaconf.resolvers import oc
 
-from rlfactory.config.paths import packaged_folder
+from rlfactory.config.options import packaged_folder
 from rlfactory.config.schema.targets import with_defaults
-
-# 1.4 deprecates the argument that 1.3 wants
-_VERSION = {"version_base": "1.3"} if hydra.__version__ < "1.4" else {}
 
 CompositionError = (
     *(HydraException, OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError),
@@ -58,9 +55,6 @@ class _Folder(FileConfigSource):
 
 class _Repository(ConfigRepository):
     """The folders of options."""
-
-    def __init__(self, folders: Any) -> None:
-        super().__init__(folders)
 
     def initialize_sources(self, folders: Any) -> None:
         self.sources = [_Folder("rlfactory", f"file://{folder}") for folder in folders]
@@ -91,14 +85,12 @@ def _typed_variable(name: str, *default: str | None) -> str | None:
 
 def parse(overrides: Sequence[str]) -> list[Override]:
     """Parse overrides; a HydraException names the one that can't be read."""
-    parsed: list[Override] = OverridesParser.create().parse_overrides(list(overrides))
-    return parsed
+    return OverridesParser.create().parse_overrides(list(overrides))
 
 
 def overrides_dirname(overrides: Sequence[Override]) -> str:
     """The overrides in one word, sorted, as Hydra names folders."""
-    name: str = get_overrides_dirname([*overrides], exclude_keys=[], item_sep=",", kv_sep="=")
-    return name
+    return get_overrides_dirname([*overrides], exclude_keys=[], item_sep=",", kv_sep="=")
 
 
 @dataclass(frozen=True)
@@ -126,7 +118,7 @@ def listed(
         folders: the folders that hold options.
     """
     version.setbase("1.3")
-    repository = CachingConfigRepository(_Repository(folders))
+    repository = CachingConfigRepository(_Repository(folders))  # type: ignore[arg-type]
     found = create_defaults_list(repository, "config", parse(chosen), False, skip_missing=False)
     if others := [o.key_or_group for o in found.config_overrides]:
         raise HydraException(f"there is no group {others[0]}")
@@ -271,4 +263,6 @@ def install_completion(argv: Sequence[str]) -> None:
     """Run Hydra's `-sc install=SHELL` or `-sc uninstall=SHELL`, which prints a script."""
     sys.argv = ["rlfactory", *argv]
     folder = str(packaged_folder("conf").resolve())
-    hydra.main(config_path=folder, config_name="config", **_VERSION)(lambda config: None)()
+    # 1.4 deprecates the argument that 1.3 wants
+    base = {"version_base": "1.3"} if hydra.__version__ < "1.4" else {}
+    hydra.main(config_path=folder, config_name="config", **base)(lambda config: None)()

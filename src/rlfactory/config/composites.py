@@ -37,7 +37,9 @@ def expand_parts(composed: ComposedConfig, places: Sequence[str]) -> ComposedCon
             continue
         known = options(group, places)
         parts: dict[str, Any] = {}
-        of_sets = named_by_sets(values) if key == "eval_rewards" else ()
+        # the options of rewards that prompt sets name are parts of `eval_rewards` too
+        lists = _lists_of_sets(values).values() if key == "eval_rewards" else ()
+        of_sets = [name for names in lists for name in names if _is_name(name)]
         wanted = [*dict.fromkeys([*node["of"], *of_sets])]
         functions = {part_name(n): n for n in wanted if group == "reward" and is_function(n)}
         if functions:
@@ -123,11 +125,6 @@ def _listed(word: str) -> list[str]:
     """The elements of a typed list of names or numbers."""
     inner = word.partition("=")[2].strip("[]")
     return [name.strip(" '\"") for name in inner.split(",") if name.strip()]
-
-
-def named_by_sets(values: Mapping[str, Any]) -> list[str]:
-    """The rewards that prompt sets name: their options are parts of `eval_rewards` too."""
-    return [name for names in _lists_of_sets(values).values() for name in names if _is_name(name)]
 
 
 def _lists_of_sets(values: Mapping[str, Any]) -> dict[str, list[Any]]:

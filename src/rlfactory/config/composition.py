@@ -19,8 +19,7 @@ from rlfactory.config._hydra import (
     overrides_dirname,
     read_yaml,
 )
-from rlfactory.config.options import folders
-from rlfactory.config.paths import packaged_files_state
+from rlfactory.config.options import folders, packaged_files_state
 from rlfactory.config.problems import Problem
 from rlfactory.config.schema.root import COMPONENTS
 from rlfactory.config.schema.targets import plugins

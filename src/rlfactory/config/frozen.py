@@ -1,12 +1,12 @@
 """The frozen configuration of a run folder, of this version or another: read with limits, upgraded,
-and checked by itself.
+checked by itself, and compared with another.
 
 A run folder keeps the `config.yaml` it began with, which may be damaged, edited by hand, or
 somebody else's. What it may name and of which type each value is are checked before anything is
 built from it, as those of a command are. `upgrade` adds keys that came later.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -14,8 +14,7 @@ from typing import Any
 
 import yaml
 
-from rlfactory.config.diff import NO_EFFECT_ON_RESULTS
-from rlfactory.config.paths import packaged_folder
+from rlfactory.config.options import packaged_folder
 from rlfactory.config.problems import Problem
 from rlfactory.config.schema.root import COMPONENTS
 from rlfactory.config.schema.signature import parameters_of
@@ -115,3 +114,53 @@ def _missing_component_keys(frozen: Config) -> Iterator[str]:
             continue
         needed = parameters_of(node)  # building the component reports a missing package
         yield from (f"{group}.{n}" for n, p in needed.items() if p.required and n not in node)
+
+
+IGNORED = ("run_dir", "choices")
+"""Keys that are not compared: a run may be moved, and choices show in the values they bring."""
+NO_EFFECT_ON_RESULTS = ("checkpoint", "guard", "distilled_to")
+"""Groups of keys, or keys, that change nothing that is computed: an older run may lack some
+of them, or have others that this version removed."""
+Difference = tuple[str, object, object]
+MISSING = "nothing"
+
+
+def differences(old: Config, new: Config) -> list[Difference]:
+    """Each key that differs, with its two values; of a group of which another option is chosen,
+    the group alone.
+    """
+    before, after = old.get("choices", {}), new.get("choices", {})
+    found: list[Difference] = []
+    for key in [*old, *(key for key in new if key not in old)]:
+        if key in IGNORED:
+            continue
+        below = [*_differing(key, old.get(key, MISSING), new.get(key, MISSING))]
+        chosen = (before.get(key), after.get(key))
+        if below and chosen[0] != chosen[1] and None not in chosen:
+            below = [(key, *chosen)]
+        found += below
+    return found
+
+
+def format_diff(found: Sequence[Difference]) -> str:
+    """Differences in words."""
+    return ", ".join(
+        f"{key}: {format_value(old)} -> {format_value(new)}" for key, old, new in found
+    )
+
+
+def format_value(value: object) -> str:
+    """A value as it is typed."""
+    return (
+        "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    )
+
+
+def _differing(key: str, old: object, new: object) -> Iterator[Difference]:
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for name in dict.fromkeys([*old, *new]):
+            yield from _differing(f"{key}.{name}", old.get(name, MISSING), new.get(name, MISSING))
+    elif MISSING in (old, new) and key.split(".")[0] in NO_EFFECT_ON_RESULTS:
+        return
+    elif old != new or isinstance(old, bool) != isinstance(new, bool):
+        yield key, old, new

@@ -10,8 +10,7 @@ from typing import Any
 
 import yaml
 
-from rlfactory.config.options import is_global, options
-from rlfactory.config.paths import packaged_folder
+from rlfactory.config.options import is_global, options, packaged_folder
 from rlfactory.config.schema.root import COMPONENTS, GROUPS, RootConfig
 from rlfactory.config.schema.signature import Parameter, lineage, parameters_of
 from rlfactory.config.schema.static_names import TargetError, find_definition

@@ -291,7 +291,8 @@ def live_options(arguments: LiveArguments, typed: Sequence[str]) -> tuple[list[s
 def are_several(value: object) -> TypeGuard[Mapping[str, Any] | list[Any] | tuple[Any, ...]]:
     """Whether a value is a list of rewards, or a mapping with one in it rather than settings."""
     if isinstance(value, Mapping):
-        return any(_is_object(_part(inner)[0]) for inner in value.values())
+        parts = [_part(inner)[0] for inner in value.values()]
+        return any(callable(part) or hasattr(type(part), "score") for part in parts)
     return isinstance(value, list | tuple)
 
 
@@ -346,8 +347,3 @@ def _name(value: Any) -> str:
     if isinstance(reward, str):
         return reward.rpartition(":")[2]
     return _name_of(reward)
-
-
-def _is_object(value: object) -> bool:
-    """Whether a value is a function, a `Reward` or its class."""
-    return callable(value) or hasattr(type(value), "score")

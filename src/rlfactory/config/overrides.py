@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from rlfactory.config._hydra import CompositionError, Override, note_variables, parse
-from rlfactory.config.checks.warnings import unused_notes
+from rlfactory.config.checks.warnings import departures, nearest_published, unused_notes
 from rlfactory.config.companions import (
     lacks_reward,
     media_forms,
@@ -20,16 +20,14 @@ from rlfactory.config.composites import expand_parts, spelled_out
 from rlfactory.config.composition import ComposedConfig, Composition, resolved
 from rlfactory.config.memory.devices import with_process_count
 from rlfactory.config.named_models import begun_keys, with_options
-from rlfactory.config.options import options
-from rlfactory.config.origins import departures, nearest_published, origin_notes
+from rlfactory.config.options import options, packaged_files_state
 from rlfactory.config.override_problems import (
     check_key,
     key_problems,
     override_problems,
+    verified,
 )
 from rlfactory.config.own_code import untrusted
-from rlfactory.config.paths import packaged_files_state
-from rlfactory.config.peers.unknown_keys import verified
 from rlfactory.config.plan import Plan, make_plan, with_notes
 from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.config.schema.root import COMPONENTS, GROUPS
@@ -165,10 +163,8 @@ def plan_composed(composed: ComposedConfig) -> Plan:
     """The plan of a composed configuration; PlanError with all of its problems."""
     problems = [*composed.problems, *untrusted(composed.values, composed.overrides)]
     made = make_plan(composed.values, composed.choices, problems, composed.defaults)
-    typed = {override_key(word) for word in composed.overrides}
-    unused = unused_notes(made.config, composed.choices, made.choices, composed.overrides)
-    origin = origin_notes(made, typed)
-    return with_notes(made, [*composed.notes, *unused, *origin, *_departures(made)])
+    typed = unused_notes(made.config, composed.choices, made.choices, composed.overrides)
+    return with_notes(made, [*composed.notes, *typed, *_departures(made)])
 
 
 def _departures(made: Plan) -> list[str]:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from rlfactory.model.lm.stop_texts import StopTexts
+from rlfactory.model.lm.generate import StopTexts
 from rlfactory.model.pipelines.hub import no_bars
 from rlfactory.utils.errors import UserError
 from rlfactory.utils.types import Faults

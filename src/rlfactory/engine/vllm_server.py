@@ -48,7 +48,7 @@ class VllmServer(Engine):
     def open(self, model: CausalLM) -> None:
         """Write the model, and check that the server answers and serves it."""
         save_plain(model, self.folder)
-        served = self._get("/v1/models")["data"][0]
+        served = self._answer("GET", "/v1/models", None)["data"][0]
         self._name = served["id"]
         if model.network.config.tie_word_embeddings and not self._is_ours(served.get("root")):
             raise EngineError(
@@ -113,9 +113,6 @@ class VllmServer(Engine):
 
     def close(self) -> None:
         self._http.close()
-
-    def _get(self, path: str) -> Any:
-        return self._answer("GET", path, None)
 
     def _post(self, path: str, body: dict[str, Any]) -> Any:
         return self._answer("POST", path, body)

@@ -300,8 +300,7 @@ class Distributed(Local):
         counts[self.rank] = own
         with _communicating():
             dist.all_reduce(counts)
-        sizes: list[int] = counts.tolist()
-        return sizes
+        return counts.tolist()
 
 
 def _device_of(kind: torch.device, info: ProcessInfo) -> torch.device:

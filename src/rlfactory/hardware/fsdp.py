@@ -306,8 +306,7 @@ def mixed_precision(precision: Any) -> MixedPrecisionPolicy:
 
 def _full(gradient: Tensor) -> Tensor:
     """All rows of a gradient. Collective, if it is a `DTensor`."""
-    whole: Tensor = gradient.full_tensor() if isinstance(gradient, DTensor) else gradient
-    return whole
+    return gradient.full_tensor() if isinstance(gradient, DTensor) else gradient
 
 
 def _call(work: Any, *arguments: Any) -> Any:
@@ -362,8 +361,7 @@ class LoadedNetwork:
             dist.broadcast(moved.data, 0)
         # both are kept, so that no other tensor gets their identity
         self._done |= {id(tensor): (tensor, moved), id(moved): (moved, moved)}
-        result: Tensor = moved
-        return result
+        return moved
 
 
 def _named_tensors(network: nn.Module) -> list[tuple[str, Tensor]]:

@@ -120,7 +120,8 @@ class GradientTree:
             if not has[:, column].any():
                 columns.append([None] * len(places))
                 continue
-            rows = [torch.zeros_like(parameter) if s is None else s for s in _column(own, column)]
+            found = [sums[column] for _, _, sums in own]
+            rows = [torch.zeros_like(parameter) if s is None else s for s in found]
             sent = torch.stack(rows) if rows else parameter.new_empty(0, *parameter.shape)
             received = hardware.all_gather(sent.detach()).unbind(0)
             kept = zip(received, has[:, column].tolist(), strict=True)
@@ -128,10 +129,6 @@ class GradientTree:
         self._nodes = []
         for (level, number), *sums in zip(places.tolist(), *columns, strict=True):
             self._add(level, number, sums)
-
-
-def _column(nodes: Sequence[tuple[int, int, Sums]], column: int) -> Sums:
-    return [sums[column] for _, _, sums in nodes]
 
 
 def _added(left: Sums, right: Sums) -> Sums:

@@ -15,6 +15,7 @@ from transformers import DynamicCache, PretrainedConfig
 from rlfactory.dynamics.token import Token
 from rlfactory.model.base import with_prefix, with_values
 from rlfactory.model.lm.attention import (
+    GPT2Step,
     RecomputedLayers,
     attention_mask,
     can_continue,
@@ -26,7 +27,6 @@ from rlfactory.model.lm.attention import (
 )
 from rlfactory.model.lm.critic import Shape, Start, ValueHead, ValueModel, save_critic
 from rlfactory.model.lm.generate import Read, decode, positions_of
-from rlfactory.model.lm.gpt2_step import GPT2Step
 from rlfactory.model.lm.loading import begins_with_end, context_of, end_ids, load_language_model
 from rlfactory.model.lm.logits import Work, finished, in_chunks
 from rlfactory.model.lm.prompt_format import PromptFormat, TextRole

@@ -41,8 +41,7 @@ def best_lengths() -> NDArray[np.int64]:
 
 def _distances(edges: NDArray[np.bool_]) -> NDArray[np.float64]:
     # on the transposed graph, the distances from the goal are those to the goal
-    steps: NDArray[np.float64] = shortest_path(edges.T, unweighted=True, indices=GOAL)
-    return steps
+    return shortest_path(edges.T, unweighted=True, indices=GOAL)
 
 
 def walk_length(walk: str) -> int | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlfactory.config.diff import differences
+from rlfactory.config.frozen import differences
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.report.discover import is_run
 from rlfactory.report.group import QUIET, distinct, shown, telling

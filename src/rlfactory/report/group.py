@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rlfactory.config.diff import IGNORED
-from rlfactory.config.diff import format_value as typed
+from rlfactory.config.frozen import IGNORED
+from rlfactory.config.frozen import format_value as typed
 from rlfactory.report.labels import run_choices
 from rlfactory.report.read import RunRecord, read_run
 from rlfactory.sweep.table import Job, Row, Table

@@ -147,8 +147,7 @@ def _iqm(samples: Sequence[Array]) -> Array:
 def profile(samples: Iterable[Array], thresholds: Array) -> Array:
     """The share of runs above each threshold `[T]`, the mean over tasks."""
     shares = [(values[:, None] > thresholds).mean(0) for values in samples]
-    mean: Array = np.mean(shares, axis=0)
-    return mean
+    return np.mean(shares, axis=0)
 
 
 def thresholds_of(entries: Sequence[Entry]) -> Array:

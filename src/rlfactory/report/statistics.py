@@ -90,8 +90,7 @@ def interquartile_mean(values: ArrayLike) -> Array:
     """The mean of `[..., N]` values without the lowest and the highest quarter, rounded down."""
     data = np.sort(np.asarray(values, dtype=np.float64), axis=-1)
     count = data.shape[-1]
-    middle: Array = data[..., count // 4 : count - count // 4].mean(-1)
-    return middle
+    return data[..., count // 4 : count - count // 4].mean(-1)
 
 
 def stratified_bootstrap(
@@ -129,8 +128,7 @@ def probability_of_improvement(first: Sequence[ArrayLike], second: Sequence[Arra
     Each has a sample `[..., N]` for each task; the result is the mean over tasks.
     """
     chances = [_wins(np.asarray(x), np.asarray(y)) for x, y in zip(first, second, strict=True)]
-    mean: Array = np.mean(chances, axis=0)
-    return mean
+    return np.mean(chances, axis=0)
 
 
 def improvement_interval(
@@ -167,5 +165,4 @@ def _resampled(data: Sequence[Array], count: int, rng: np.random.Generator) -> l
 def _wins(x: Array, y: Array) -> Array:
     # -1, 0, 1 for worse, even, better become 0, 1/2, 1
     signs: Array = np.sign(x[..., :, None] - y[..., None, :])
-    chances: Array = (signs.mean((-2, -1)) + 1) / 2
-    return chances
+    return (signs.mean((-2, -1)) + 1) / 2

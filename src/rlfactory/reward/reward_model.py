@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlfactory.model.lm.critic import ScoreFormat
 from rlfactory.model.lm.prompt_format import PromptFormat, TextRole
-from rlfactory.model.lm.score_format import ScoreFormat
 from rlfactory.reward.backbones.classifier import ClassifierReward, scored_texts
 from rlfactory.reward.base import RewardError, Samples, require_texts
 

@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any, get_type_hints
 
 from rlfactory.config.checks.model_files import incompatible_model
-from rlfactory.config.diff import format_value
+from rlfactory.config.frozen import format_value
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.plan import Plan
 from rlfactory.config.problems import PlanError, Problem, override_key, unknown_key, unknown_name

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from rlfactory.config.diff import format_value
+from rlfactory.config.frozen import format_value
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.run import metrics
 from rlfactory.run.folder import RunFolder

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from rlfactory.config.paths import packaged_folder
+from rlfactory.config.options import packaged_folder
 from rlfactory.config.problems import PlanError, Problem, unknown_key, unknown_name
 from rlfactory.sweep.table import BEFORE, Claim, TableInfo, Task, form_problems, nested
 from rlfactory.utils.data_files import mismatches

@@ -179,8 +179,7 @@ def with_fake_tensors(module: nn.Module, mode: FakeTensorMode, device: str = "cp
         with mode:
             return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
 
-    faked: nn.Module = module._apply(like)  # type: ignore[no-untyped-call]
-    return faked
+    return module._apply(like)  # type: ignore[no-untyped-call]
 
 
 def _real(tensor: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rlfactory.config.diff import Difference, differences, format_diff
+from rlfactory.config.frozen import Difference, differences, format_diff
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.run.checkpoint.checksums import digest, read_manifest, versions
 from rlfactory.run.checkpoint.find import WEIGHTS_FILE, all_checkpoints, checkpoint_of

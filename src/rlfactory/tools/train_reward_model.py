@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from rlfactory.model.lm.critic import load_scorer
+from rlfactory.model.lm.critic import ScoreFormat, end_scores, has_state_scores, load_scorer
 from rlfactory.model.lm.loading import (
     begins_with_end,
     disable_dropout,
@@ -22,7 +22,6 @@ from rlfactory.model.lm.loading import (
     skip_padding_check,
 )
 from rlfactory.model.lm.prompt_format import PromptFormat
-from rlfactory.model.lm.score_format import ScoreFormat, end_scores, has_state_scores
 from rlfactory.model.pipelines.hub import no_bars
 from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.prompts.hub import load_prompts

@@ -15,8 +15,7 @@ from typing import IO, Any
 
 import yaml
 
-from rlfactory.config.diff import differences, format_diff
-from rlfactory.config.frozen import upgrade
+from rlfactory.config.frozen import differences, format_diff, upgrade
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.checkpoint.checksums import DamagedError, read_manifest
 from rlfactory.run.checkpoint.checksums import verify as verify_checksums

@@ -49,8 +49,7 @@ def build_hardware(config: Config) -> Hardware:
     """The hardware of this process; on several ranks it waits until all of them have come."""
     # gradients vanish in float16 unless the loss is scaled; bfloat16 has the range of float32
     is_float16 = instantiate_group(config, "precision").learning == torch.float16
-    hardware: Hardware = instantiate_group(config, "hardware", loss_scaling=is_float16)
-    return hardware
+    return instantiate_group(config, "hardware", loss_scaling=is_float16)
 
 
 def build(
@@ -213,10 +212,7 @@ def build_optimizer(
     options = config["optimizer"]
     if device.type == "cuda" and options.get("fused", False) is None:
         config = {**config, "optimizer": {**options, "fused": True}}
-    optimizer: torch.optim.Optimizer = instantiate_group(
-        config, "optimizer", params=groups, matrices=matrices
-    )
-    return optimizer
+    return instantiate_group(config, "optimizer", params=groups, matrices=matrices)
 
 
 def build_logger(config: Config, hardware: Hardware, say: Callable[[str], None]) -> Logger:

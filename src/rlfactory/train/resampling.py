@@ -29,8 +29,7 @@ def varied_groups(rollout: Rollout, names: Sequence[str]) -> Tensor:
         scores = rollout.rewards[name]
         known = torch.isfinite(scores).nonzero().flatten()
         varied[known] |= ~is_constant_group(scores[known], rollout.groups[known])
-    numbers: Tensor = torch.unique(rollout.groups[varied])
-    return numbers
+    return torch.unique(rollout.groups[varied])
 
 
 def resample(

@@ -7,8 +7,7 @@ import torch
 
 from rlfactory.dynamics.token import Token
 from rlfactory.model.causal_lm import CausalLM
-from rlfactory.model.lm.attention import preallocated_cache
-from rlfactory.model.lm.gpt2_step import GPT2Step
+from rlfactory.model.lm.attention import GPT2Step, preallocated_cache
 from rlfactory.rollout import Tokens
 
 

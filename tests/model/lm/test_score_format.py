@@ -15,7 +15,7 @@ from transformers import (
 )
 
 from rlfactory.model.causal_lm import CausalLM
-from rlfactory.model.lm.score_format import ScoreFormat, end_scores
+from rlfactory.model.lm.critic import ScoreFormat, end_scores
 from rlfactory.reward.base import RewardError, Samples
 from rlfactory.reward.reward_model import RewardModel
 from rlfactory.rollout import Tokens

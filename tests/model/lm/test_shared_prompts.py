@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rlfactory.dynamics.token import Token
 from rlfactory.model.causal_lm import CausalLM
-from rlfactory.model.lm.gpt2_step import GPT2Step
+from rlfactory.model.lm.attention import GPT2Step
 from rlfactory.model.lm.shared_prompts import first_rows, prompts_together, shared_prompts
 from rlfactory.model.memory import Memory
 from rlfactory.rollout import Tokens, row_keys

@@ -7,7 +7,7 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel, Metaspace
 from transformers import PreTrainedTokenizerFast
 
-from rlfactory.model.lm.stop_texts import StopTexts
+from rlfactory.model.lm.generate import StopTexts
 
 ALPHABET = sorted(ByteLevel.alphabet())
 

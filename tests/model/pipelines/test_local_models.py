@@ -8,13 +8,17 @@ import pytest
 from rlfactory.model.pipelines.local_models import (
     folder_of,
     is_offline,
+    left_out,
     nearest_sizes,
+    part_variant,
+    pipeline_fault,
     pipeline_of,
     read_json,
     resolve,
     sizes_of,
     snapshot,
     takes_guidance,
+    variant_of,
     zoo_path,
 )
 
@@ -145,3 +149,23 @@ def test_the_nearest_sizes_come_first() -> None:
 def test_guidance_is_an_input_where_the_network_says_so() -> None:
     assert takes_guidance({"guidance_embeds": True}) is True
     assert takes_guidance({"in_channels": 64}) is False
+
+
+@pytest.mark.parametrize("name", ["tiny_sd", "tiny_sd3", "tiny_flux"])
+def test_what_ships_is_whole(name: str) -> None:
+    folder = zoo_path(name)
+    assert pipeline_fault(folder) is variant_of(folder) is None
+    assert left_out(folder) == []
+
+
+def test_a_variant_is_taken_where_there_is_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "model_index.json").write_text(json.dumps({"unet": ["a", "b"], "vae": ["a", "b"]}))
+    for name in ("unet/m.safetensors", "vae/model.bf16.safetensors", "vae/model.fp16.safetensors"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "unet/model.safetensors").touch()
+    (tmp_path / "unet/model.fp16.safetensors").touch()
+    assert part_variant(tmp_path / "unet") is None
+    assert variant_of(tmp_path) == "fp16"
+    (tmp_path / "vae/model.fp16.safetensors").unlink()
+    assert variant_of(tmp_path) == "bf16"

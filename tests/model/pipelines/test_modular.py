@@ -10,7 +10,12 @@ from diffusers import Flux3ModularPipeline, FluxPipeline
 
 from rlfactory.model.pipelines.embedding_cache import PromptCache
 from rlfactory.model.pipelines.loading import load_pipeline
-from rlfactory.model.pipelines.local_models import MODULAR_INDEX, index_of, pipeline_of
+from rlfactory.model.pipelines.local_models import (
+    MODULAR_INDEX,
+    index_of,
+    pipeline_fault,
+    pipeline_of,
+)
 from rlfactory.model.pipelines.modular import (
     download_modular,
     is_modular,
@@ -19,7 +24,6 @@ from rlfactory.model.pipelines.modular import (
     register,
     save_pipeline,
 )
-from rlfactory.model.pipelines.pipeline_parts import pipeline_fault
 from rlfactory.model.pipelines.text_encoders import TextEncoders
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.live_objects import live_objects

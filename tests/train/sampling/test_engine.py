@@ -11,7 +11,7 @@ import torch
 from rlfactory.dynamics.token import Token
 from rlfactory.engine.base import Completion, Engine, EngineError, SamplingSettings
 from rlfactory.model.causal_lm import CausalLM
-from rlfactory.model.lm.stop_texts import StopTexts
+from rlfactory.model.lm.generate import StopTexts
 from rlfactory.model.text_base import response_log_prob
 from rlfactory.prompts.base import Prompt
 from rlfactory.train.sampling.engine import EngineSampler, checked

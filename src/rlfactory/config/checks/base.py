@@ -10,6 +10,8 @@ from rlfactory.utils.dotted_keys import value_at
 Config = Mapping[str, Any]
 Traits = Mapping[str, Mapping[str, Any]]
 Rule = Callable[[Config, Traits], Iterator[Problem]]
+Component = tuple[str, Config, Mapping[str, Any]]
+"""The key, configuration and traits of a component."""
 
 
 def only(config: Config, allowed: Mapping[str, Any], reason: str) -> Iterator[Problem]:
@@ -27,30 +29,26 @@ def only(config: Config, allowed: Mapping[str, Any], reason: str) -> Iterator[Pr
             yield Problem(key, message, f"{key}={shown}")
 
 
-def penalties(config: Config, traits: Traits) -> Iterator[tuple[str, Config, Mapping[str, Any]]]:
-    """Key, configuration and traits of the regularizer or, for a sum, of each of its terms."""
-    node, own_traits = config["regularizer"], traits["regularizer"]
-    if own_traits.get("requires") != "terms":
-        yield "regularizer", node, own_traits
-        return
-    terms = node.get("terms")
-    for name, term in terms.items() if isinstance(terms, Mapping) else ():
-        key = f"regularizer.terms.{name}"
-        yield key, term, traits.get(key, {})
+def penalties(config: Config, traits: Traits) -> Iterator[Component]:
+    """The regularizer or, for a sum, each of its terms."""
+    if traits["regularizer"].get("requires") == "terms":
+        yield from _parts(config, traits, "regularizer.terms")
+    else:
+        yield "regularizer", config["regularizer"], traits["regularizer"]
 
 
-def rewards_of(config: Config, traits: Traits) -> Iterator[tuple[str, Config, Mapping[str, Any]]]:
-    """Key, configuration and traits of the reward or, if it is combined, of each of its parts; then
-    of the rewards that only evaluations compute.
+def rewards_of(config: Config, traits: Traits) -> Iterator[Component]:
+    """The reward or, if it is combined, each of its parts; then those that only evaluations
+    compute.
     """
     if traits["reward"].get("made_of") == "parts":
-        yield from _parts(config, traits, "reward")
+        yield from _parts(config, traits, "reward.parts")
     else:
         yield "reward", config["reward"], traits["reward"]
-    yield from _parts(config, traits, "eval_rewards")
+    yield from _parts(config, traits, "eval_rewards.parts")
 
 
-def own_rewards(config: Config, traits: Traits) -> Iterator[tuple[str, Config, Mapping[str, Any]]]:
+def own_rewards(config: Config, traits: Traits) -> Iterator[Component]:
     """Those of `rewards_of` that score the run's own prompts, not prompt sets alone."""
     for key, node, own in rewards_of(config, traits):
         group, _, name = key.partition(".parts.")
@@ -58,12 +56,10 @@ def own_rewards(config: Config, traits: Traits) -> Iterator[tuple[str, Config, M
             yield key, node, own
 
 
-def _parts(
-    config: Config, traits: Traits, key: str
-) -> Iterator[tuple[str, Config, Mapping[str, Any]]]:
-    parts = config[key].get("parts")
+def _parts(config: Config, traits: Traits, key: str) -> Iterator[Component]:
+    parts = value_at(config, key)
     for name, part in parts.items() if isinstance(parts, Mapping) else ():
-        yield f"{key}.parts.{name}", part, traits.get(f"{key}.parts.{name}", {})
+        yield f"{key}.{name}", part, traits.get(f"{key}.{name}", {})
 
 
 def unread_groups(traits: Traits) -> set[str]:

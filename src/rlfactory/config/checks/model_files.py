@@ -41,6 +41,7 @@ from rlfactory.model.pipelines.local_models import (
     index_of,
     latent_group,
     nearest_sizes,
+    pipeline_fault,
     pipeline_of,
     read_json,
     resolve,
@@ -48,7 +49,6 @@ from rlfactory.model.pipelines.local_models import (
     takes_guidance,
     without_index,
 )
-from rlfactory.model.pipelines.pipeline_parts import pipeline_fault
 from rlfactory.model.pipelines.scheduler_config import (
     flow_scheduler_fault,
     noise_scheduler_fault,

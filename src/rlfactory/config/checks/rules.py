@@ -26,17 +26,6 @@ from rlfactory.config.schema.targets import class_function, trusted_by
 from rlfactory.config.schema_problems import node_problems
 from rlfactory.utils.dotted_keys import value_at
 
-_MODULES = (
-    optimisation,
-    sampling,
-    data,
-    combined,
-    prompt_files,
-    chats,
-    model_files,
-    networks,
-)
-
 
 def require_valid_options(config: Config, traits: Traits) -> Iterator[Problem]:
     """What each component that is used asks of its own options."""
@@ -67,13 +56,16 @@ def validated(key: str, config: Config, traits: Traits) -> Iterator[Problem]:
         yield Problem(f"{key}.{name}" if is_own else name, message, fix)
 
 
-_OF_MODULES: list[Rule] = [
-    rule
-    for module in _MODULES
-    for name, rule in vars(module).items()
-    if name.startswith("require_") and rule.__module__ == module.__name__
-]
-RULES = (*_OF_MODULES, require_valid_options)
+_MODULES = (optimisation, sampling, data, combined, prompt_files, chats, model_files, networks)
+RULES: tuple[Rule, ...] = (
+    *(
+        rule
+        for module in _MODULES
+        for name, rule in vars(module).items()
+        if name.startswith("require_") and rule.__module__ == module.__name__
+    ),
+    require_valid_options,
+)
 """Each rule, in the order of report."""
 
 

@@ -1,5 +1,5 @@
-"""Notes of a plan: combinations that are allowed and rarely intended, and what was typed and has no
-effect, or hardly the one that was meant.
+"""Notes of a plan: combinations that are allowed and rarely intended; what was typed and has no
+effect, or hardly the one that was meant; and what differs from the nearest published run.
 """
 
 import re
@@ -10,14 +10,15 @@ from rlfactory.config.checks.base import Config, Traits, penalties
 from rlfactory.config.checks.chats import template_notes
 from rlfactory.config.checks.prompt_files import known_rows
 from rlfactory.config.checks.sampling import few_step_notes
+from rlfactory.config.frozen import differences, format_value
 from rlfactory.config.memory.estimate import traits_of
-from rlfactory.config.memory.model_parts import published_pipeline, published_scheduler
+from rlfactory.config.memory.model_parts import parts_of, published_pipeline, published_scheduler
 from rlfactory.config.nfe import weight_sets
+from rlfactory.config.options import options
 from rlfactory.config.problems import override_key
 from rlfactory.config.schema.root import GROUPS
 from rlfactory.model.pipelines.families import BY_TARGET
-from rlfactory.model.pipelines.local_models import folder_of
-from rlfactory.model.pipelines.pipeline_parts import left_out
+from rlfactory.model.pipelines.local_models import folder_of, left_out
 from rlfactory.model.pipelines.scheduler_config import (
     scheduler_of,
     solver_notes,
@@ -101,14 +102,17 @@ def _rare_prompts(config: Config, traits: Traits) -> Iterator[str]:
 
 LARGE_RATE = 0.1
 """A learning rate far above all published ones: AdamW moves a weight by as much in a step."""
+FULL_SIZE = 100e6
+"""Parameters of a network from which on it is no small model."""
 LEAST_MOVE = {"lora": 5e-4, "full": 2e-6}
 """What a weight may move by in a run that learns nothing: SmolLM2 with adapters was then at a
 divergence of about 5e-4 nats a token from where it began."""
 OF_STEPS = ("latent_storage", "tail", "tree.splits", "tree.noise_scale")
 """Keys of the root that only algorithms on sampling steps read."""
-OF_EVALUATION = ("steps", "policy_fraction", "size", "grid")
-OF_MEMORY = ("memory.compile", "memory.attention")
-OF_IMAGES = (*OF_STEPS, *OF_MEMORY, *(f"evaluation.{name}" for name in OF_EVALUATION))
+OF_IMAGES = (
+    *(*OF_STEPS, "memory.compile", "memory.attention"),
+    *(f"evaluation.{name}" for name in ("steps", "policy_fraction", "size", "grid")),
+)
 
 
 def unused_notes(
@@ -126,17 +130,32 @@ def unused_notes(
     keys = list(dict.fromkeys(override_key(word) for word in words))
     yield from _repeated(words)
     reader = f"algo={choices['algo']}"
+    unread: tuple[str, ...] = OF_STEPS
     if traits["model"].get("process") == "tokens":
-        reader = f"model={choices['model']}"
+        reader, unread = f"model={choices['model']}", OF_IMAGES
+    elif traits["algo"].get("requires") == "transitions":
+        unread = ()
     hidden = {*GROUPS} & choices.keys() - visible.keys()
     for key in keys:
-        if key.split(".")[0] in hidden or key in _unread(traits):
+        if key.split(".")[0] in hidden or key in unread:
             yield f"{key} has no effect: {reader} does not read it"
         elif key.startswith("model.lora_") and config["model"].get("finetune") == "full":
             yield f"{key} has no effect without model.finetune=lora"
         elif key.startswith(("old.", "ema.")) and key[:3] not in weight_sets(config, traits):
             yield f"{key} has no effect: nothing here reads the weights {key[:3]}"
     yield from _unusual(config, traits)
+    by_final_samples = traits["algo"].get("requires") == "forward_process"
+    if "dynamics" in keys and by_final_samples and traits["dynamics"].get("has_log_prob"):
+        yield "these dynamics add noise that teaches this algorithm nothing: dynamics=ode has none"
+    path, option = str(config["model"].get("path")), choices.get("model")
+    family = BY_TARGET.get(str(config["model"]["_target_"]))
+    if "model.path" in keys and family is not None and option == family.small:
+        parts = parts_of(path) or {}
+        if any(part.parameters > FULL_SIZE for part in parts.values()):
+            yield (
+                f"{path} is of full size, and model={option} has the settings of a small one:"
+                f" model={family.option} model.path={path}"
+            )
 
 
 def _too_small(config: Config, rate: float) -> Iterator[str]:
@@ -165,13 +184,6 @@ def _repeated(words: Sequence[str]) -> Iterator[str]:
             yield f"{key} is given {count} times, and the last one counts: {last[key]}"
 
 
-def _unread(traits: Traits) -> tuple[str, ...]:
-    """Keys of the root that the algorithm and the model do not read."""
-    if traits["model"].get("process") == "tokens":
-        return OF_IMAGES
-    return OF_STEPS if traits["algo"].get("requires") != "transitions" else ()
-
-
 def _unusual(config: Config, traits: Traits) -> Iterator[str]:
     rate = config["optimizer"].get("lr")
     if isinstance(rate, int | float) and rate > LARGE_RATE:
@@ -184,3 +196,45 @@ def _unusual(config: Config, traits: Traits) -> Iterator[str]:
     is_published = published_pipeline(str(config["model"].get("path"))) is not None
     if is_published and traits["prompts"].get("for_small_models"):
         yield "these captions are for the small models that ship: prompts=preferences has others"
+
+
+COMPARED = (
+    *("schedule", "window", "times", "advantage", "dynamics", "regularizer", "precision"),
+    *("model.finetune", "model.size", "model.guidance", "model.embedded_guidance"),
+    *("model.lora_rank", "schedule.steps", "dynamics.noise_level", "algo.clip_range"),
+    *("optimizer.lr", "prompts_per_iteration", "group_size", "updates_per_iteration"),
+    *("iterations", "times.count"),
+)
+"""Groups and keys whose differences from a published run are worth a note."""
+SHOWN = 6
+"""Departures that a note lists."""
+
+
+def nearest_published(choices: Mapping[str, str]) -> tuple[list[str], bool] | None:
+    """What to type for the published run nearest to a plan, and whether it is of this pair.
+
+    The preset chosen, or what the recipe's file names: `# published: peer/NAME KEY=VALUE...`, or
+    `# nearest: ...` where nobody has published the algorithm for the model.
+    """
+    chosen = choices.get("experiment", "")
+    if chosen.startswith("peer/"):
+        return [f"experiment={chosen}"], True
+    path = options("recipe").get(choices.get("recipe", ""))
+    text = "" if path is None else path.read_text(encoding="utf-8")
+    found = re.search(r"^# (published|nearest): (.+)$", text, flags=re.M)
+    if found is None:
+        return None
+    return f"experiment={found[2]}".split(), found[1] == "published"
+
+
+def departures(
+    config: Config, choices: Mapping[str, str], published: Config, their: Mapping[str, str]
+) -> str:
+    """What differs from a published run, theirs in brackets; empty if nothing of weight does."""
+    theirs, ours = {**published, "choices": their}, {**config, "choices": choices}
+    differing = {key: (new, old) for key, old, new in differences(theirs, ours)}
+    unread = {key for key in COMPARED if key in GROUPS} - {*choices}
+    keys = [k for k in COMPARED if k in differing and k.partition(".")[0] not in unread]
+    found = ["{}={} ({})".format(key, *map(format_value, differing[key])) for key in keys]
+    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    return f"{', '.join(found[:SHOWN])}{more}"

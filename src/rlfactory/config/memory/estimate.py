@@ -116,8 +116,7 @@ def _within_run(config: Config, traits: Traits) -> Config:
 def published_rewards() -> dict[str, int]:
     """Parameters of published networks of rewards."""
     file = Path(__file__).with_name("rewards.json")
-    table: dict[str, int] = json.loads(file.read_text(encoding="utf-8"))
-    return table
+    return json.loads(file.read_text(encoding="utf-8"))
 
 
 def _rewards(config: Config) -> float:

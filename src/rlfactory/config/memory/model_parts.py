@@ -117,14 +117,12 @@ def _table(file: Path) -> Any:
 
 def language_models() -> list[dict[str, Any]]:
     """Published language models: hub ids, configurations, parameters, and what activations take."""
-    found: list[dict[str, Any]] = _table(TABLES / "language_models.json")
-    return found
+    return _table(TABLES / "language_models.json")
 
 
 def published() -> dict[str, Any]:
     """Published pipelines by a short name: hub ids, classes, configurations, parameter counts."""
-    found: dict[str, Any] = _table(TABLES / "published.json")
-    return found
+    return _table(TABLES / "published.json")
 
 
 @cache
@@ -199,8 +197,7 @@ def _folder_parts(folder: Path) -> Mapping[str, Part]:
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    return found
+    return json.loads((folder / "config.json").read_text(encoding="utf-8"))
 
 
 def _language_part(config: Mapping[str, Any], parameters: int) -> Part:

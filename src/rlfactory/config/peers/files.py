@@ -152,15 +152,13 @@ def of_hydra(text: str) -> Content:
     while _VARIABLE.search(text):
         text = _VARIABLE.sub(_of_variable, text)
     content = yaml.load(text, PlainSafeLoader)
-    resolved: Content = _resolved(content, content)
-    return resolved
+    return _resolved(content, content)
 
 
 def _of_variable(found: re.Match[str]) -> str:
     name, default, decoded = found.groups()
     is_left = default is None and decoded is None
-    value: str = os.environ.get(name, name) if is_left else default or decoded or ""
-    return value
+    return os.environ.get(name, name) if is_left else default or decoded or ""
 
 
 def _resolved(node: Any, root: Content) -> Any:

@@ -76,8 +76,7 @@ def filled(words: Words, typed: Sequence[str]) -> Words | None:
 @cache
 def _content() -> dict[str, Any]:
     """The file, whose values are texts alone: `no` and `true` are names."""
-    loaded: dict[str, Any] = read_yaml(Path(__file__).with_name("names.yaml"), texts_only=True)
-    return loaded
+    return read_yaml(Path(__file__).with_name("names.yaml"), texts_only=True)
 
 
 @cache

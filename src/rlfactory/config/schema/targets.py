@@ -258,5 +258,4 @@ def _function(node: ast.FunctionDef, module: str) -> Callable[..., Any]:
             argument.annotation = None
     values: dict[str, Any] = {"__name__": module}
     exec(compile(ast.Module([plain], []), f"<{module}.{node.name}>", "exec"), values)  # noqa: S102
-    found: Callable[..., Any] = values[node.name]
-    return found
+    return values[node.name]

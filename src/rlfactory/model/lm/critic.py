@@ -1,6 +1,12 @@
-"""The critic of a language model: a value head on its hidden states, or a network of its own."""
+"""The critic of a language model: a value head on its hidden states, or a network of its own; and
+how a reward model reads a text, as its configuration records it.
+
+transformers' own classifiers look for the last token that is no padding. Where the end of text
+serves as padding, as in GPT-2, that is the token before it; here a mask says where the text ends.
+"""
 
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,6 +16,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, DynamicCache, PreTrainedModel
 
 from rlfactory.model.base import with_prefix, with_values
+from rlfactory.model.lm.attention import hidden_states
 from rlfactory.model.lm.loading import (
     disable_dropout,
     fuse_activations,
@@ -17,10 +24,57 @@ from rlfactory.model.lm.loading import (
     require_finite_weights,
     skip_padding_check,
 )
-from rlfactory.model.lm.score_format import ScoreFormat, has_state_scores, state_scores
 from rlfactory.model.pipelines.hub import explained, no_bars
 from rlfactory.model.pipelines.local_models import resolve
 from rlfactory.utils.errors import ModelError
+
+KEY = "rlfactory_score"
+"""The key of a reward model's config.json that holds its `ScoreFormat`."""
+
+
+@dataclass(frozen=True)
+class ScoreFormat:
+    """What `rlfactory reward-model` records.
+
+    Attributes:
+        prefix: the text before each prompt: an end of text where the policy has one there.
+        with_end: whether the score is read after the end of text, or after the last token of a
+            response without an end; False: after the last token of the text.
+        mean: the mean score of reference completions, which is subtracted from every score.
+    """
+
+    prefix: str = ""
+    with_end: bool = False
+    mean: float = 0.0
+
+    @classmethod
+    def of(cls, config: Any) -> "ScoreFormat":
+        """That of a transformers configuration; the default where it has none."""
+        found = getattr(config, KEY, None)
+        return cls(**found) if isinstance(found, Mapping) else cls()
+
+    def record(self, config: Any) -> None:
+        """Write it into a transformers configuration."""
+        setattr(config, KEY, asdict(self))
+
+
+def has_state_scores(network: nn.Module) -> bool:
+    """Whether a classifier scores each token by a layer `score`, as transformers' causal ones."""
+    return isinstance(getattr(network, "score", None), nn.Linear)
+
+
+def state_scores(network: Any, ids: Tensor, mask: Tensor | None = None, *rest: Any) -> Tensor:
+    """Scores `[B, L, labels]` of the states after each of the tokens `ids` `[B, L]`; positions and
+    a cache as for `hidden_states`.
+    """
+    return network.score(hidden_states(network, ids, mask, *rest))
+
+
+def end_scores(network: Any, ids: Tensor, mask: Tensor) -> Tensor:
+    """Scores `[B, labels]` of texts `[B, L]`, padded on the right, after their last tokens."""
+    rows = torch.arange(len(ids), device=ids.device)
+    return state_scores(network, ids, mask)[rows, mask.sum(1) - 1]
+
 
 VALUE_HEAD_FILE, VALUE_MODEL_FOLDER = "value_head.safetensors", "value_model"
 Shape = Literal["mlp", "linear"]

@@ -24,8 +24,7 @@ from transformers.utils import GENERATION_CONFIG_NAME
 from rlfactory.model.lm.logits import require_known_logits
 from rlfactory.model.lm.trainable import gguf_of, is_lora, unwrapped
 from rlfactory.model.pipelines.hub import explained, no_bars
-from rlfactory.model.pipelines.local_models import resolve
-from rlfactory.model.pipelines.pipeline_parts import part_variant
+from rlfactory.model.pipelines.local_models import part_variant, resolve
 from rlfactory.model.precision import in_dtype, network_device
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.live_objects import is_reference

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from rlfactory.dynamics.token import Token
+from rlfactory.model.lm.generate import StopTexts
 from rlfactory.model.lm.prompt_format import PromptFormat
-from rlfactory.model.lm.stop_texts import StopTexts
 from rlfactory.model.text_base import TextModel
 from rlfactory.prompts.ops.chat import THOUGHTS_END
 from rlfactory.rollout import Tokens

@@ -19,17 +19,18 @@ from rlfactory.model.pipelines.local_models import (
     PIPELINE_INDEXES,
     TEXT_TO_IMAGE,
     index_of,
+    left_out,
     pipeline_of,
     resolve,
+    variant_of,
 )
 from rlfactory.model.pipelines.modular import (
     Kind,
-    copy_modular,
     download_modular,
     is_modular,
     load_modular,
+    with_components,
 )
-from rlfactory.model.pipelines.pipeline_parts import left_out, variant_of
 from rlfactory.model.precision import Precision, in_dtype, network_device
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.live_objects import is_reference
@@ -132,7 +133,7 @@ def copy_pipeline(
         if name not in components and isinstance(part, nn.Module)
     }
     if is_modular(kind):
-        return copy_modular(kind, pipe, {**copies, **components})
+        return with_components(kind, {**pipe.components, **copies, **components})
     copied = kind.from_pipe(pipe, **copies, **components)
     for name, part in copied.components.items():  # `from_pipe` has one dtype for all
         if isinstance(part, nn.Module):
@@ -142,8 +143,7 @@ def copy_pipeline(
 
 def copy_network(network: nn.Module, dtype: torch.dtype) -> nn.Module:
     """A copy on the CPU."""
-    copied: nn.Module = in_dtype(copy.deepcopy(unwrapped(network)).to("cpu"), dtype)
-    return copied
+    return in_dtype(copy.deepcopy(unwrapped(network)).to("cpu"), dtype)
 
 
 def load_frozen(

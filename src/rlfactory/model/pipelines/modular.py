@@ -15,8 +15,7 @@ import torch
 from diffusers import DiffusionPipeline, ModularPipeline
 from huggingface_hub import snapshot_download
 
-from rlfactory.model.pipelines.local_models import MODULAR_INDEX
-from rlfactory.model.pipelines.pipeline_parts import UNUSED, part_variant
+from rlfactory.model.pipelines.local_models import MODULAR_INDEX, UNUSED, part_variant
 
 Kind = type[DiffusionPipeline] | type[ModularPipeline]
 
@@ -68,13 +67,6 @@ def load_modular(
     register(pipe, **components)
     _leave_out_unused(pipe)
     return pipe
-
-
-def copy_modular(
-    kind: type[ModularPipeline], pipe: ModularPipeline, components: Mapping[str, Any]
-) -> ModularPipeline:
-    """A modular pipeline with the components of `pipe`, but for these."""
-    return with_components(kind, {**pipe.components, **components})
 
 
 def with_components(kind: type[ModularPipeline], components: Mapping[str, Any]) -> ModularPipeline:

@@ -30,9 +30,14 @@ from rlfactory.model.pipelines.loading import (
     load_frozen,
     pipeline_folder,
 )
-from rlfactory.model.pipelines.local_models import ENCODERS, index_of, plain_index
+from rlfactory.model.pipelines.local_models import (
+    ENCODERS,
+    index_of,
+    left_out,
+    part_variant,
+    plain_index,
+)
 from rlfactory.model.pipelines.modular import Kind, register
-from rlfactory.model.pipelines.pipeline_parts import left_out, part_variant
 from rlfactory.model.precision import Precision
 from rlfactory.rollout import Condition
 from rlfactory.utils.live_objects import is_reference

@@ -202,8 +202,7 @@ def outline(shape: str) -> NDArray[np.float64]:
     """A shape's corners `[N, 2]` (x, y downwards), stretched to fill the square from -1 to 1."""
     points = _CORNERS[shape]
     low, high = points.min(0), points.max(0)
-    stretched: NDArray[np.float64] = 2 * (points - low) / (high - low) - 1
-    return stretched
+    return 2 * (points - low) / (high - low) - 1
 
 
 def _regular(corners: int, inner: float = 1.0) -> NDArray[np.float64]:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification
 
-from rlfactory.model.lm.score_format import end_scores, has_state_scores
+from rlfactory.model.lm.critic import end_scores, has_state_scores
 from rlfactory.model.pipelines.local_models import resolve
 from rlfactory.prompts.ops.chat import before_answer
 from rlfactory.reward.backbones.pretrained import (

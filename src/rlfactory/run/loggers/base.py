@@ -223,8 +223,7 @@ def logger_links(run_dir: Path) -> dict[str, str]:
     path = run_dir / LINKS
     if not path.exists():
         return {}
-    links: dict[str, str] = read_json(path, dict[str, str], remedy="remove it")
-    return links
+    return read_json(path, dict[str, str], remedy="remove it")
 
 
 def group_of(run_dir: Path) -> str | None:

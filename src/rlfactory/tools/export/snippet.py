@@ -10,10 +10,9 @@ from torch import Tensor
 
 from rlfactory.dynamics.schedule import Schedule
 from rlfactory.model.pipelines.families import BY_PIPELINE
-from rlfactory.model.pipelines.local_models import height_and_width
+from rlfactory.model.pipelines.local_models import UNUSED, height_and_width
 from rlfactory.model.pipelines.modular import is_modular
 from rlfactory.model.pipelines.noise_levels import noise_levels
-from rlfactory.model.pipelines.pipeline_parts import UNUSED
 from rlfactory.model.pipelines.scheduler_config import (
     DPM_SOLVER,
     FLOW,

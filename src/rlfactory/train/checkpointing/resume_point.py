@@ -12,8 +12,7 @@ from typing import Any, NotRequired, TypedDict
 
 import torch
 
-from rlfactory.config.diff import differences, format_diff
-from rlfactory.config.frozen import upgrade
+from rlfactory.config.frozen import differences, format_diff, upgrade
 from rlfactory.hardware.base import Hardware
 from rlfactory.model.base import ImageModel
 from rlfactory.model.text_base import TextModel

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlfactory.config.diff import IGNORED
+from rlfactory.config.frozen import IGNORED
 from rlfactory.hardware.base import AllRanksError, Hardware, PeerLostError
 from rlfactory.hardware.environment import is_distributed
 from rlfactory.run.checkpoint.checksums import digest

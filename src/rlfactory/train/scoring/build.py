@@ -56,8 +56,7 @@ def build_rewards(config: Config, device: torch.device) -> tuple[Reward, dict[st
     def build_one(node: Config, key: str) -> Reward:
         if "parts" in node:
             parts = {n: build_one(part, f"{key}.parts.{n}") for n, part in node["parts"].items()}
-            combined: Reward = instantiate({**node, "parts": parts}, key, device=device)
-            return combined
+            return instantiate({**node, "parts": parts}, key, device=device)
         frozen = json.dumps(node, sort_keys=True, default=str)
         if frozen not in built:
             single = _single_reward(config, node, key, device)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rlfactory.config.diff import differences
+from rlfactory.config.frozen import differences
 from rlfactory.config.overrides import compose, plan_composed
 from rlfactory.config.peers.files import translate
 from rlfactory.config.problems import PlanError

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rlfactory.config.diff import differences
+from rlfactory.config.frozen import differences
 from rlfactory.config.overrides import compose, plan_composed
 from rlfactory.config.peers.files import of_hydra, translate
 from rlfactory.config.peers.importer import Translation

@@ -1,11 +1,11 @@
-"""Where the files that come with the package are."""
+"""Where options and the files that come with the package are."""
 
 from pathlib import Path
 
 import pytest
 
-from rlfactory.config import paths
-from rlfactory.config.paths import packaged_folder
+from rlfactory.config import options
+from rlfactory.config.options import packaged_folder
 
 
 def test_both_folders_are_found() -> None:
@@ -16,9 +16,9 @@ def test_both_folders_are_found() -> None:
 def test_in_a_wheel_they_are_inside_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = tmp_path / "site-packages" / "rlfactory" / "config" / "paths.py"
+    module = tmp_path / "site-packages" / "rlfactory" / "config" / "options.py"
     package = module.parents[1]
     (package / "conf").mkdir(parents=True)
-    monkeypatch.setattr(paths, "__file__", str(module))
+    monkeypatch.setattr(options, "__file__", str(module))
     assert packaged_folder("conf") == package / "conf"
     assert packaged_folder("sweeps") == tmp_path / "sweeps"
