@@ -442,6 +442,21 @@ def test_interruption_has_the_shells_code(monkeypatch: pytest.MonkeyPatch) -> No
     assert stopped.value.code == 130
 
 
+def test_one_more_interruption_as_the_process_ends_prints_nothing() -> None:
+    script = (
+        "import atexit, os, signal\n"
+        "from rlfactory.cli import app\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "def dispatch(argv):\n"
+        "    atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))\n"
+        "    raise KeyboardInterrupt\n"
+        "app.dispatch = dispatch\n"
+        "app.main()\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    assert (ended.returncode, ended.stderr) == (130, b"")
+
+
 def test_a_current_folder_that_was_removed_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

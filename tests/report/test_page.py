@@ -15,6 +15,7 @@ from rlfactory.report.report import Cell, Report, SampleImage
 from rlfactory.report.run_content import run_content
 from rlfactory.report.sample_pairs import Sample, SamplePair
 from rlfactory.run.folder import RunFolder
+from rlfactory.utils.console import CONTROLS
 
 
 def test_figures_stand_under_their_rows(report):
@@ -67,6 +68,12 @@ def test_what_is_hostile_is_shown_and_never_run(report):
     assert html.count("<script") == 2
     assert "onerror=alert(1)&gt;" in html
     assert "<img src=x" not in html
+
+
+def test_control_characters_are_read(report):
+    html = page(replace(report, title="\x00\x1b[2J\u202eright\r\n"))
+    assert not CONTROLS.findall(html)
+    assert "<title>\\x00\\x1b[2J\\u202eright" in html
 
 
 def test_json_can_not_end_its_element(report):

@@ -139,7 +139,7 @@ def test_the_page_has_results_cost_and_pointers(tmp_path: Path) -> None:
     assert {*names, "curves.png", "checkpoints/step_000060"} == {*links}
     assert all((folder.path / link).exists() for link in links)
     assert f'rlfactory sample {folder.path} --prompt "..."' in text
-    assert text.startswith("# my_run\n\n2 iterations of training.\n\n## Scores on")
+    assert text.startswith("# my\\_run\n\n2 iterations of training.\n\n## Scores on")
 
 
 def test_a_run_that_was_interrupted_says_so(tmp_path: Path) -> None:
@@ -150,6 +150,14 @@ def test_a_run_that_was_interrupted_says_so(tmp_path: Path) -> None:
     assert "nothing was measured" in text
     assert "| strict |" in text
     assert "Advice" not in text
+
+
+def test_a_name_of_a_run_is_only_text(tmp_path: Path) -> None:
+    (run := tmp_path / "a`<b>").mkdir()
+    write_summary(RunFolder(run), {}, METRICS)
+    text = RunFolder(run).summary.read_text()
+    assert text.startswith("# a\\`\\<b>\n")
+    assert f"- more samples: ``rlfactory sample '{run}'" in text
 
 
 def test_advice_stands_in_it(tmp_path: Path) -> None:

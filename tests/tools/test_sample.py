@@ -1,7 +1,9 @@
 """The configuration that a run is sampled with."""
 
+import errno
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +11,8 @@ import yaml
 
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.problems import PlanError
+from rlfactory.rollout import GeneratedSamples
+from rlfactory.run.disk_errors import DiskError
 from rlfactory.run.folder import RunFolderError
 from rlfactory.tools import sample as module
 from rlfactory.tools.sample import SamplingOptions, sampling_config, with_temperature
@@ -71,3 +75,19 @@ def test_a_place_that_cannot_be_written_is_told_before_samples_are_drawn(
     out = tmp_path / "file" / "new"
     with pytest.raises(RunFolderError, match="can't be written .*type --out FOLDER"):
         module.sample(tmp_path, ["a"], 1, 0, out, "policy", False, SamplingOptions())
+
+
+def test_a_full_disk_is_told_with_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    parts = SimpleNamespace(model=None)
+    monkeypatch.setattr(module, "located_config", lambda *_: {})
+    monkeypatch.setattr(module, "sampling_config", lambda *_: {})
+    monkeypatch.setattr(module, "restored_run", lambda *_: nullcontext((parts, None)))
+    monkeypatch.setattr(module, "draw_samples", lambda *_: GeneratedSamples())
+    monkeypatch.setattr(module, "_write_texts", full)
+    with pytest.raises(DiskError, match=r"new could not be written: No space .*; make room"):
+        module.sample(tmp_path, ["a"], 1, 0, tmp_path / "new", "policy", False, SamplingOptions())

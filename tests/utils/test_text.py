@@ -12,6 +12,7 @@ from rlfactory.utils.text import plain
         ("[x](javascript:alert(1))", r"\[x\](javascript:alert(1))"),
         ("![x](http://there/pixel.png)", r"!\[x\](http://there/pixel.png)"),
         ("a\n\n# head | cell", r"a # head \| cell"),
+        ("\x00 \x1b[2J \u202eright", r"\\x00 \\x1b\[2J \\u202eright"),
     ],
 )
 def test_marks_are_escaped(text: str, shown: str) -> None:

@@ -1,6 +1,10 @@
+import os
+import signal
+import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -89,3 +93,37 @@ def test_what_a_killed_program_has_started_ends_with_it(tmp_path):
     assert kill_session(process) == b""
     assert time.monotonic() - began < 30
     assert child > 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_process_that_never_returns_ends_with_a_killed_one(tmp_path):
+    script = (
+        "import os, sys, time\n"
+        "from rlfactory.utils.workers import WorkerProcess\n"
+        "def serve(pipe):\n"
+        "    pipe.send(os.getpid())\n"
+        "    time.sleep(600)\n"
+        "if __name__ == '__main__':\n"
+        "    print(WorkerProcess(serve).receive(), flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    (file := tmp_path / "asks.py").write_text(script)
+    with subprocess.Popen([sys.executable, str(file)], stdout=subprocess.PIPE, text=True) as asks:
+        number = int(asks.stdout.readline())
+        asks.kill()
+    end = time.monotonic() + 20
+    try:
+        while is_there(number) and time.monotonic() < end:
+            time.sleep(0.05)
+        assert not is_there(number)
+    finally:
+        if is_there(number):
+            os.kill(number, signal.SIGKILL)
+
+
+def is_there(number):
+    """Whether there is such a process, and not only its exit code."""
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -1,7 +1,9 @@
 """The command `rlfactory`: dispatches subcommands, plans, and starts runs."""
 
+import atexit
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -68,6 +70,8 @@ def main() -> None:
         code = 1
     if "RANK" in os.environ or "SLURM_PROCID" in os.environ:
         exit_at_once(code)  # a rank that a launcher has started
+    # what libraries do as the process ends would each print a traceback of one more Ctrl-C
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
     sys.exit(code)
 
 

@@ -151,7 +151,9 @@ def inverse_cdf(log_probs: Tensor, uniform: Tensor) -> Tensor:
     cdf = cumsum(log_probs.exp())
     # keeps rounding from pushing the largest draws past the last token with any probability
     target = uniform.clamp(max=1 - 1e-6)[..., None] * cdf[..., -1:]
-    return torch.searchsorted(cdf, target, right=True)[..., 0]
+    drawn = torch.searchsorted(cdf, target, right=True)[..., 0]
+    # of NaN none exceeds it: an index beyond the last would end CUDA; NaN stays in its likelihood
+    return drawn.clamp(max=cdf.shape[-1] - 1)
 
 
 def cumsum(values: Tensor) -> Tensor:

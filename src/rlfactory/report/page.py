@@ -28,7 +28,7 @@ from rlfactory.report.text_table import Section
 from rlfactory.report.writers import facts_of
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.folder import RunFolder
-from rlfactory.utils.console import number
+from rlfactory.utils.console import number, printable
 from rlfactory.utils.images import read_image
 from rlfactory.utils.text import plural
 
@@ -117,7 +117,7 @@ def _rendered(**content: Any) -> str:
     functions = [number, plural, embedded, anchor]
     style = Markup((HTML / "page.css").read_text(encoding="utf-8"))
     given: dict[str, Any] = {**empty, **lists, **content}
-    return template("page.html").render(
+    html = template("page.html").render(
         {function.__name__: function for function in functions},
         style=style,
         palette=len(COLORS),
@@ -125,6 +125,7 @@ def _rendered(**content: Any) -> str:
         title_of=_titles(given),
         **given,
     )
+    return printable(html)
 
 
 @cache

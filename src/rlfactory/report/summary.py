@@ -18,7 +18,7 @@ from rlfactory.run.metrics import Record
 from rlfactory.run.scores import Scores, SetPairs
 from rlfactory.utils.console import clock, number
 from rlfactory.utils.data_files import read_shown
-from rlfactory.utils.text import fenced, plural
+from rlfactory.utils.text import fenced, plain, plural
 
 _PHASES = ("sample", "score", "learn")
 _HEADS = ["score", "before", "after", "change", "95 % interval", "n"]
@@ -127,7 +127,7 @@ def write_summary(
     """
     trained = sum("time/learn" in record for record in metrics)
     name = folder.path.absolute().name
-    lines = [f"# {name}", "", f"{plural(trained, 'iteration')} of training."]
+    lines = [f"# {plain(name)}", "", f"{plural(trained, 'iteration')} of training."]
     lines += markdown_sections(score_sections(pairs))
     if advice:
         lines += ["", "## Advice", "", *(f"- {line}" for line in advice)]
@@ -138,7 +138,7 @@ def write_summary(
     lines += ["", "## Where to look", ""]
     links = [(name, file.relative_to(folder.path).as_posix()) for name, file in results(folder)]
     lines += [f"- [{name}]({quote(link)})" for name, link in links]
-    lines.append(f"- more samples: `{_sample_command(folder)}`")
+    lines.append(f"- more samples: {fenced(_sample_command(folder))}")
     write_text(folder.summary, "\n".join(lines) + "\n")
 
 

@@ -15,6 +15,7 @@ from rlfactory.report.image_grid import grid
 from rlfactory.report.results import beside_sources
 from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.atomic_write import write_json
+from rlfactory.run.disk_errors import OF_DISK, explain_disk_errors
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.tools.restore import located_config, restored_run
 from rlfactory.train.components import Components
@@ -82,13 +83,15 @@ def sample(
             raise RunFolderError(message) from error
         texts = [prompt for prompt in prompts for _ in range(count)]
         samples = draw_samples(components, evaluator, texts, seed, weights)
-        if samples.images is not None:
-            rows = _write_images(samples.images, samples.frame_rate, texts, folder)
-        else:
-            rows = _write_texts(samples.texts or [], texts, components.model, folder)
-    settings = {"run": str(path), "seed": seed, "weights": weights, "best": best}
-    settings |= {name: value for name, value in asdict(options).items() if value is not None}
-    write_json(folder / "samples.json", {**settings, "samples": rows})
+        settings = {"run": str(path), "seed": seed, "weights": weights, "best": best}
+        settings |= {name: value for name, value in asdict(options).items() if value is not None}
+        what = f"samples in {folder}"
+        with explain_disk_errors(folder, what, resumes=False, numbers=OF_DISK):
+            if samples.images is not None:
+                rows = _write_images(samples.images, samples.frame_rate, texts, folder)
+            else:
+                rows = _write_texts(samples.texts or [], texts, components.model, folder)
+            write_json(folder / "samples.json", {**settings, "samples": rows})
     print(f"{plural(len(texts), 'sample')} in {folder}")
 
 

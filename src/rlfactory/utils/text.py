@@ -3,14 +3,18 @@
 import re
 from collections.abc import Iterable, Sequence
 
+from rlfactory.utils.console import printable
+
 TYPED = {r"\n": "\n", r"\r": "\r", r"\t": "\t", r"\\": "\\"}
 """What stands in a typed text for what can't be typed in a shell."""
 MARKS = "\\|<*_`[]"
 
 
 def plain(text: str) -> str:
-    """Text in one line with Markdown's special characters escaped: it is no HTML and no link."""
-    escaped = " ".join(text.split())
+    """Text in one line with Markdown's special characters escaped: it is no HTML and no link, and
+    what shows the file gets no control characters.
+    """
+    escaped = printable(" ".join(text.split()))
     for mark in MARKS:
         escaped = escaped.replace(mark, f"\\{mark}")
     return escaped

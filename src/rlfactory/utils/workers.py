@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -93,7 +93,8 @@ class WorkerProcess:
         context = get_context("forkserver")
         context.set_forkserver_preload([serve.__module__])
         self._pipe, their_end = context.Pipe()
-        self._process = context.Process(target=serve, args=(their_end, *arguments), daemon=True)
+        own = (serve, their_end, *arguments)
+        self._process = context.Process(target=_serve, args=own, daemon=True)
         self._process.start()
         their_end.close()  # so that reading from a process that died raises EOFError
 
@@ -118,6 +119,20 @@ class WorkerProcess:
         self._process.kill()
         self._process.join()
         self._pipe.close()
+
+
+def _serve(serve: Callable[..., None], *arguments: object) -> None:
+    """Serve, and end with the process that asks, also by SIGKILL: code that never returns reads no
+    end of the pipe, and the fork server lives as long as this process.
+    """
+    Thread(target=_exit_after_parent, daemon=True).start()
+    serve(*arguments)
+
+
+def _exit_after_parent() -> None:
+    if (parent := parent_process()) is not None:
+        parent.join()
+        os._exit(128 + signal.SIGTERM)
 
 
 class WorkerDied(Exception):

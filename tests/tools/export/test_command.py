@@ -13,6 +13,7 @@ from diffusers import FluxPipeline, StableDiffusion3Pipeline, StableDiffusionPip
 from huggingface_hub import ModelCard
 from huggingface_hub.constants import ENDPOINT
 from peft import PeftConfig, PeftModel
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -23,6 +24,7 @@ from rlfactory.model.lora import Lora, merge_adapters
 from rlfactory.model.merged_start import merge_start
 from rlfactory.model.pipelines.local_models import zoo_path
 from rlfactory.run.checkpoint.load import load_initial_weights
+from rlfactory.run.disk_errors import DiskError
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.tools.export import command as export_module
 from rlfactory.tools.export.base_model import BaseModel, base_model
@@ -208,14 +210,23 @@ def test_an_empty_folder_is_taken(run: Path, tmp_path: Path) -> None:
     assert (tmp_path / "empty" / "README.md").is_file()
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(28, "No space left on device"),
+        SafetensorError(
+            "Error while serializing: I/O error: No space left on device (os error 28)"
+        ),
+    ],
+)
 def test_a_failure_leaves_nothing_behind(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: Exception, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
+        raise error
 
     monkeypatch.setattr(export_module, "write_card", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(DiskError, match="left could not be written: No space left .*make room"):
         export(run, tmp_path / "left")
     assert list(tmp_path.iterdir()) == []
 

@@ -30,6 +30,7 @@ from rlfactory.train.process import worker
 from rlfactory.train.process.run_arguments import RunArguments
 from rlfactory.train.process.signals import Stop
 from rlfactory.train.process.worker import requeue, train_in_python
+from rlfactory.utils.console import print_status
 from rlfactory.utils.errors import TrainingError
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -379,6 +380,25 @@ def test_an_interruption_says_what_is_saved(
     config = {"checkpoint": {"requeue": False}}
     assert worker.report_end(RunFolder(tmp_path), "interrupted", stop, config) == 130
     assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_interruptions_while_a_run_ends_hide_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C once more is ignored while the run says what is saved."""
+
+    def interrupted(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(5)
+
+    def told(message: str) -> None:
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        print_status(message)
+
+    monkeypatch.setattr(worker, "build_hardware", interrupted)
+    monkeypatch.setattr(worker, "print_status", told)
+    assert train(tmp_path / "run") == 130
+    assert "nothing is saved. To begin: rlfactory resume" in capsys.readouterr().err
 
 
 def test_an_interrupted_import_is_an_interruption(

@@ -13,6 +13,7 @@ from rlfactory.model.text_base import response_log_prob
 from rlfactory.prompts.base import Prompt
 from rlfactory.train.sampling.text import TextSampler
 from rlfactory.utils import rng
+from rlfactory.utils.errors import TrainingError
 from rlfactory.utils.pytree import concat, require
 
 PROMPTS = [Prompt("a", {"n": 0}), Prompt("It was", {"n": 1})]
@@ -57,6 +58,16 @@ def test_what_is_drawn_to_be_judged_is_always_the_same(
     one = sampler().draw(["a"] * 4, seed=0, stream="evaluation").texts
     assert one == sampler(3).draw(["a"] * 4, seed=0, stream="evaluation").texts
     assert one != sampler().draw(["a"] * 4, seed=0, stream="other").texts
+
+
+def test_weights_that_have_diverged_are_told(sampler: Callable[..., TextSampler]) -> None:
+    diverged = sampler()
+    assert isinstance(diverged.model, CausalLM)
+    with torch.no_grad():
+        for weight in diverged.model.network.parameters():
+            weight.fill_(1e30)
+    with pytest.raises(TrainingError, match="logits are not finite: its weights have diverged"):
+        diverged.rollout(PROMPTS, GROUPS, seed=0, iteration=0)
 
 
 def draws(count: int) -> torch.Tensor:

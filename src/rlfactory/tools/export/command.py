@@ -20,6 +20,7 @@ from rlfactory.dynamics.token import Token
 from rlfactory.model.pipelines.modular import name_place
 from rlfactory.model.pipelines.noise_levels import noise_levels
 from rlfactory.run.checkpoint.load import holds_critic, load_checkpoint
+from rlfactory.run.disk_errors import OF_DISK, explain_disk_errors
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.scores import Scores
 from rlfactory.tools.export.base_model import base_model, forget_locations
@@ -227,11 +228,12 @@ def _new_folder(to: Path) -> Iterator[Path]:
         reason = error.strerror or str(error)
         raise RunFolderError(f"--to {to} cannot be written ({reason})") from error
     try:
-        yield partial
-        partial.chmod(0o755)
-        if to.is_dir():
-            to.rmdir()  # empty: the command refuses others
-        partial.rename(to)
+        with explain_disk_errors(partial.parent, str(to), resumes=False, numbers=OF_DISK):
+            yield partial
+            partial.chmod(0o755)
+            if to.is_dir():
+                to.rmdir()  # empty: the command refuses others
+            partial.rename(to)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise

@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -29,10 +30,11 @@ from rlfactory.train.listeners import Listener
 from rlfactory.train.process.begun_code import untrusted_code
 from rlfactory.train.process.ranks import as_peer_lost, logs_of, require_same_config
 from rlfactory.train.process.run_arguments import RunArguments
-from rlfactory.train.process.signals import Stop
+from rlfactory.train.process.signals import SIGNALS, Stop
 from rlfactory.train.session import Session
 from rlfactory.utils.console import Guarded, print_error, print_status
 from rlfactory.utils.errors import UserError, explained
+from rlfactory.utils.processes import signal_handlers
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +78,8 @@ def run_main_process(arguments: RunArguments) -> int:
     except (UserError, OSError) as error:  # nothing has begun
         print_error(str(error))
         return 1
-    return report_end(folder, status, stop, config)
+    with signal_handlers(signal.SIG_IGN, SIGNALS):  # it ends anyway, and says how to resume
+        return report_end(folder, status, stop, config)
 
 
 def train_in_python(

@@ -13,6 +13,7 @@ from rlfactory.model.weight_sets import REFERENCE
 from rlfactory.rollout import GeneratedSamples, Tokens
 from rlfactory.train.sampling.base import Advance, RolloutRequest, Sampler
 from rlfactory.utils import rng
+from rlfactory.utils.errors import TrainingError
 from rlfactory.utils.pytree import concat, index_rows, row_chunks, row_numbers, to_device
 
 
@@ -116,4 +117,9 @@ class TextSampler(Sampler):
         numbers = to_device(uniform, self.model.device)
         tokens = self.model.rollout(ids, mask, self.dynamics, numbers)
         self.advance(len(ids))
+        if bool(tokens.log_prob.isnan().any()):
+            raise TrainingError(
+                "the model's logits are not finite: its weights have diverged, and no token can be"
+                " drawn. Begin a new run with a smaller optimizer.lr or precision=fp32"
+            )
         return tokens.measured()  # read once, for texts, micro-batches and mean lengths
