@@ -26,6 +26,7 @@ def send(number: int) -> None:
         (signal.SIGINT, "interrupted", 130),
         (signal.SIGTERM, "preempted", 143),
         (signal.SIGUSR1, "preempted", 138),
+        (signal.SIGHUP, "preempted", 129),
         (signal.SIGUSR2, "preempted", 140),
     ],
 )

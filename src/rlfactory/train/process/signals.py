@@ -1,5 +1,5 @@
-"""Signal handling: the first SIGINT, SIGTERM, SIGUSR1 or SIGUSR2 requests a stop at the next safe
-point, a second one stops at once.
+"""Signal handling: the first of `SIGNALS` requests a stop at the next safe point, a second one stops
+at once.
 """
 
 import os
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from signal import SIGINT, SIGTERM, SIGUSR1, SIGUSR2
+from signal import SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2
 from types import FrameType
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -16,7 +16,7 @@ from rlfactory.utils.processes import signal_handlers
 if TYPE_CHECKING:  # the launcher reads this file, and imports no torch
     from rlfactory.train.components import ProgressListener
 
-SIGNALS = (SIGINT, SIGTERM, SIGUSR1, SIGUSR2)
+SIGNALS = (SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2)
 """Signals that ask a run to stop; torchrun passes them on to all ranks."""
 STOPPING = (
     b"\nstopping at the next step; finished iterations are saved; once more stops at once,"
