@@ -1,5 +1,5 @@
-"""Signal handling: the first of `SIGNALS` requests a stop at the next safe point, a second one stops
-at once.
+"""Signal handling: the first of `SIGNALS` requests a stop at the next safe point, a second one
+stops at once.
 """
 
 import os
