@@ -62,6 +62,20 @@ def test_they_are_their_presets(content: dict[str, Any], gpus: int, preset: str)
     assert ("surprise" in translation.dropped) is (preset != "ddpo")
 
 
+def test_the_window_that_base_has_is_of_scripts_which_read_it() -> None:
+    base = {"sde_window_size": 2, "sde_window_range": [0, 10]}
+    words = of_keys({**GENEVAL, "sample": {**SAMPLE, **base}}, 32).words
+    assert words["window"] == "window=all"
+    assert words["window.skip_last"] == "window.skip_last=1"
+    fast = of_keys({**FAST, "sample": {**SAMPLE, **base, "sde_type": "sde"}}, 32).words
+    assert (fast["window.size"], fast["window.high"]) == ("window.size=2", "window.high=10")
+    assert "latent_storage" not in fast
+    older = {**base, "train_num_steps": 2, "train_batch_size": 1, "mini_num_image_per_prompt": 9}
+    first = of_keys({**FAST, "sample": {**SAMPLE, **older}}, 32).words
+    assert (first["window.size"], first["window.high"]) == ("window.size=2", "window.high=7")
+    assert first["prompts_per_iteration"] == "prompts_per_iteration=48"
+
+
 def test_a_file_is_told_by_its_keys(tmp_path: Path) -> None:
     (tmp_path / "fast.json").write_text(json.dumps(FAST))
     made = translate_file(str(tmp_path / "fast.json"), 32)
