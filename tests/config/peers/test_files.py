@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rlfactory.config.overrides import compose, plan_composed
 from rlfactory.config.peers.files import library_of, translate_file
 from rlfactory.config.peers.importer import Translation
 from rlfactory.config.problems import PlanError
@@ -146,11 +147,23 @@ def test_a_script_of_trl_names_its_trainer(tmp_path: Path, script: str, algo: st
     assert made.words["algo"] == f"algo={algo}"
 
 
+def test_online_dpo_is_dpo_on_pairs_of_the_policys_own(tmp_path: Path) -> None:
+    options = "--reward_model_path a/r --missing_eos_penalty 1.0 --gradient_accumulation_steps 16"
+    made = of_script(tmp_path, f"python online_dpo.py --model_name_or_path a/b {options}")
+    assert plan_composed(compose(made.command())).config["prompts_per_iteration"] == 128
+    assert {"group_size=2", "dynamics.length=64", "dynamics.temperature=0.9"} <= {*made.command()}
+    assert made.words["optimizer.lr"] == "optimizer.lr=5e-07"
+    assert "missing_eos_penalty" in made.dropped
+    (tmp_path / "a.yaml").write_text("{max_new_tokens: 53, beta: [0.2], loss_type: ipo}")
+    words = translate_file(str(tmp_path / "a.yaml")).words
+    assert {"algo=online_dpo", "algo.beta=0.2", "algo.loss_type=ipo"} <= {*words.values()}
+
+
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
         ("python trl/scripts/kto.py --output_dir a --max_length 9", "kto"),
-        ("python online_dpo.py --model_name_or_path a/b --beta 0.1", "online"),
+        ("python nash_md.py --model_name_or_path a/b --beta 0.1", "nash"),
         ("python reward_modeling.py --output_dir a --max_length 9", "reward"),
         ("python mine.py --per_device_train_batch_size 1 --desirable_weight 2", "kto"),
     ],

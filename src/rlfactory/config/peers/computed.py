@@ -17,6 +17,7 @@ from rlfactory.config.problems import PlanError, Problem
 
 PROMPTS = {"pickscore": "pick_a_pic", "ocr": "signs", "geneval": "geneval", "geneval2": "geneval2"}
 """Flow-Factory's and UniRL's folders of prompts, and our options."""
+_SPLITS = {"path": "train", "eval_path": "test"}
 PAIR_LOSSES = ("sigmoid", "ipo", "hinge", "robust")
 
 
@@ -45,6 +46,18 @@ def prompts_of_folder(place: Any, made: Translation, folder: Path = Path()) -> N
     made.type("prompts=file", f"prompts.path={place}/train.{kind}")
     if (folder / place / f"test.{kind}").is_file():
         made.type(f"prompts.eval_path={place}/test.{kind}")
+
+
+def prompts_by_name(place: Any, made: Translation) -> None:
+    """flow_grpo's folder of `train.txt` or `train_metadata.jsonl`, or a set of prompts by name."""
+    folder, _, name = str(place).rstrip("/").rpartition("/")
+    if (option := our_option("prompts", name)) in options("prompts") or not folder:
+        made.type(f"prompts={option}")
+        return
+    is_text = made.value("prompt_fn") == "general_ocr" and made.value("model") != "flux_kontext"
+    end = ".txt" if is_text else "_metadata.jsonl"
+    paths = (f"prompts.{key}={folder}/{name}/{split}{end}" for key, split in _SPLITS.items())
+    made.type("prompts=file", *paths)
 
 
 def prompts_of_file(file: Any, made: Translation) -> None:
@@ -102,7 +115,9 @@ def reward_function(given: Any, made: Translation) -> None:
     """The reward of flow_grpo and ddpo-pytorch: a name, or names with weights."""
     weights = {given: 1.0} if isinstance(given, str) else dict(given or {})
     if weights:
-        theirs = {"geneval": "geneval_flow_grpo"}
+        theirs = {"geneval": "geneval_flow_grpo", "video_ocr": "ocr"}
+        if "video_ocr" in weights:
+            made.notes.append("video_ocr leaves out frames that score 0; reward=ocr is their mean")
         combined({theirs.get(name, name): weight for name, weight in weights.items()}, made)
 
 

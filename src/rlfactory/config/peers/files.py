@@ -217,8 +217,10 @@ def trainer_of(content: Content) -> str | None:
     for kind, key in ((kind, key) for kind, marks in others.items() for key in marks):
         if key in content:
             return _chosen(key, kind)
-    losses = content.get("loss_type")
-    if {*computed.PAIR_LOSSES} & {*([losses] if isinstance(losses, str) else losses or [])}:
+    losses, online = content.get("loss_type"), {*trainers["online_dpo"]["marks"]}
+    if not online & content.keys() and {*computed.PAIR_LOSSES} & {
+        *([losses] if isinstance(losses, str) else losses or [])
+    }:
         return "dpo"
     return next((a for a, own in trainers.items() if {*own["marks"]} & content.keys()), None)
 

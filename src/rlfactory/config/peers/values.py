@@ -170,8 +170,6 @@ CONVERSIONS: Mapping[str, Callable[[str, Config], str | list[Words]]] = {
     "updates_of_samples": lambda v, config: _updates(
         v, config["prompts_per_iteration"] * config.get("group_size", 1)
     ),
-    # by the last part of a folder
-    "prompt_set": lambda v, _: our_option("prompts", v.strip("'").rstrip("/").rpartition("/")[2]),
     "in_iterations": lambda v, config: _per(v, config["updates_per_iteration"] * config["epochs"]),
     "iterations_of_samples": lambda v, config: _per(
         v, config["prompts_per_iteration"] * config["group_size"]

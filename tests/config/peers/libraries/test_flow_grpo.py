@@ -62,6 +62,50 @@ def test_they_are_their_presets(content: dict[str, Any], gpus: int, preset: str)
     assert ("surprise" in translation.dropped) is (preset != "ddpo")
 
 
+def test_the_window_that_base_has_is_of_scripts_which_read_it() -> None:
+    base = {"sde_window_size": 2, "sde_window_range": [0, 10]}
+    words = of_keys({**GENEVAL, "sample": {**SAMPLE, **base}}, 32).words
+    assert words["window"] == "window=all"
+    assert words["window.skip_last"] == "window.skip_last=1"
+    fast = of_keys({**FAST, "sample": {**SAMPLE, **base, "sde_type": "sde"}}, 32).words
+    assert (fast["window.size"], fast["window.high"]) == ("window.size=2", "window.high=10")
+    assert "latent_storage" not in fast
+    older = {**base, "train_num_steps": 2, "train_batch_size": 1, "mini_num_image_per_prompt": 9}
+    first = of_keys({**FAST, "sample": {**SAMPLE, **older}}, 32).words
+    assert (first["window.size"], first["window.high"]) == ("window.size=2", "window.high=7")
+    assert first["prompts_per_iteration"] == "prompts_per_iteration=48"
+
+
+def test_grpo_guard_is_an_algorithm_of_its_own() -> None:
+    guard = {**GENEVAL, "rationorm": True, "train": {**TRAIN, "beta": 0.0, "clip_range": 2e-6}}
+    words = of_keys(guard, 16).words
+    assert (words["algo"], words["algo.bias"]) == ("algo=grpo_guard", "algo.bias=batch")
+    assert plan_composed(compose([*words.values()])).config["algo"]["clip_range"] == 2e-6
+
+
+def test_advantages_without_groups_are_of_the_batch() -> None:
+    assert of_keys({**GENEVAL, "per_prompt_stat_tracking": False}, 32).words["advantage"] == (
+        "advantage=batch"
+    )
+    alone = {**GENEVAL, "sample": {**SAMPLE, "num_image_per_prompt": 1}}
+    assert of_keys(alone, 32).words["advantage"] == "advantage=batch"
+
+
+def test_the_adapters_of_its_scripts_are_trained() -> None:
+    qwen = of_keys({**GENEVAL, "pretrained": {"model": "Qwen/Qwen-Image"}}, 32).words
+    assert "txt_mlp.net.2" in qwen["model.lora_targets"]
+    kontext = {"pretrained": {"model": "black-forest-labs/FLUX.1-Kontext-dev"}}
+    assert "proj_mlp" in of_keys({**GENEVAL, **kontext}, 28).words["model.lora_targets"]
+
+
+@pytest.mark.parametrize(("function", "end"), [("general_ocr", ".txt"), ("x", "_metadata.jsonl")])
+def test_prompts_of_another_folder_are_its_files(function: str, end: str) -> None:
+    content = {**GENEVAL, "dataset": "/theirs/dataset/cats", "prompt_fn": function}
+    words = of_keys(content, 32).words
+    assert words["prompts.path"] == f"prompts.path=/theirs/dataset/cats/train{end}"
+    assert words["prompts.eval_path"] == f"prompts.eval_path=/theirs/dataset/cats/test{end}"
+
+
 def test_a_file_is_told_by_its_keys(tmp_path: Path) -> None:
     (tmp_path / "fast.json").write_text(json.dumps(FAST))
     made = translate_file(str(tmp_path / "fast.json"), 32)
@@ -99,9 +143,11 @@ def test_wan_is_translated_with_its_sampler_and_its_size() -> None:
     content = {key: value for key, value in GENEVAL.items() if key != "resolution"}
     content |= {"pretrained": {"model": "Wan-AI/Wan2.1-T2V-1.3B-Diffusers"}}
     content |= {"height": 240, "width": 416, "frames": 33}
+    content |= {"reward_fn": {"video_ocr": 1.0}, "dataset": "dataset/ocr"}
     words = of_keys(content, 32).words
     assert words["model"] == "model=wan"
     assert words["dynamics"] == "dynamics=linear_sde"
+    assert words["reward"] == "reward=ocr"
     assert words["schedule"] == "schedule=unipc"
     assert words["model.size"] == "model.size=[240,416]"
     assert (words["model.frames"], words["scoring.frames"]) == (
