@@ -14,6 +14,7 @@ from rlfactory.train.process.signals import Interruption, Stop, StopAwareProgres
 def _python_listens() -> None:
     # whoever starts tests in the background has them ignore what Ctrl-C sends
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup
 
 
 def send(number: int) -> None:
