@@ -126,9 +126,9 @@ class Tokens:
             reward is reduced by it.
         engine_log_prob: Log-probability under the distribution that an engine drew the tokens from,
             `[B, G]`, where it was no loop of ours; `log_prob` is then the trainer's own.
-        lengths: How many tokens each prompt and each response has, whether it ended (1 or 0), and
-            the prompt's `row_keys`, `[B, 4]` on the CPU, where that was read: shapes and equal
-            prompts then follow without a wait for the device.
+        lengths: How many tokens each prompt and each response has, whether it ended (1 or 0), the
+            prompt's `row_keys`, and whether `log_prob` has no NaN (1 or 0), `[B, 5]` on the CPU,
+            where that was read: shapes and equal prompts then follow without a wait for the device.
     """
 
     prompt: Tensor
@@ -148,8 +148,9 @@ class Tokens:
         if self.lengths is not None:
             return self
         columns = [self.prompt_mask.sum(1), self.mask.sum(1), self.ended.long()]
-        keys = row_keys(self.prompt, self.prompt_mask)
-        return replace(self, lengths=torch.stack([*columns, keys], 1).cpu())
+        columns.append(row_keys(self.prompt, self.prompt_mask))
+        columns.append((~self.log_prob.isnan().any(1)).long())
+        return replace(self, lengths=torch.stack(columns, 1).cpu())
 
     def with_end_state(self) -> "Tokens":
         """The same whose mask has also the column after the end of each response that ended.
@@ -200,6 +201,11 @@ class Tokens:
     def prompt_keys(self) -> Tensor:
         """A number for each prompt, equal for equal ones, `[B]`, on the CPU."""
         return self._known_lengths()[:, 3]
+
+    @property
+    def has_log_probs(self) -> bool:
+        """Whether all log-probabilities are numbers."""
+        return bool(self._known_lengths()[:, 4].all())
 
     @property
     def count(self) -> int:

@@ -184,7 +184,7 @@ def _of_command(options: Options, processes: int, folders: Iterable[Path]) -> Tr
         read = next((place for place in places if place.is_file()), None)
         if read is None:
             message = f"the command reads {config}, which is not here; import that file"
-            raise PlanError([Problem("--config", message)])
+            raise PlanError([Problem("--config", message, f"rlfactory import {config}")])
         own = {key: value for key, value in content.items() if key != "config"}
         content = {**(yaml.load(read.read_text(encoding="utf-8"), PlainSafeLoader) or {}), **own}
     made = of_keys(content, max(options.processes, processes), options.program)

@@ -115,11 +115,12 @@ class TextSampler(Sampler):
 
     def _drawn(self, ids: Tensor, mask: Tensor, uniform: Tensor) -> Tokens:
         numbers = to_device(uniform, self.model.device)
-        tokens = self.model.rollout(ids, mask, self.dynamics, numbers)
+        # read once, for texts, micro-batches and mean lengths
+        tokens = self.model.rollout(ids, mask, self.dynamics, numbers).measured()
         self.advance(len(ids))
-        if bool(tokens.log_prob.isnan().any()):
+        if not tokens.has_log_probs:
             raise TrainingError(
                 "the model's logits are not finite: its weights have diverged, and no token can be"
                 " drawn. Begin a new run with a smaller optimizer.lr or precision=fp32"
             )
-        return tokens.measured()  # read once, for texts, micro-batches and mean lengths
+        return tokens
