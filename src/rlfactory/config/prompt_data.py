@@ -13,7 +13,7 @@ from rlfactory.prompts.ops.data_rows import (
     TEXT_KINDS,
     Placed,
     data_rows,
-    folder_of,
+    folder_of_data,
     kind_of,
     parquet_rows,
 )
@@ -74,7 +74,7 @@ def splits_of(path: Path) -> tuple[str, ...] | None:
 def folder_of_prompts(config: Mapping[str, Any]) -> Path:
     """What paths of pictures in the prompts are relative to."""
     path = config["prompts"].get("path")
-    return folder_of(path) if isinstance(path, str) else Path()
+    return folder_of_data(path) if isinstance(path, str) else Path()
 
 
 def prompt_head(node: Mapping[str, Any], key: str = "path") -> Head:

@@ -16,7 +16,7 @@ from rlfactory.prompts.ops.data_rows import (
     Placed,
     data_rows,
     folder_fault,
-    folder_of,
+    folder_of_data,
     hub_words,
     kind_of,
 )
@@ -65,7 +65,7 @@ class HubPrompts(PromptList):
         """
 
         def load(path: str, split: str) -> Sequence[Prompt]:
-            reader = RowReader(column, image_column, folder_of(path), skip_empty or ())
+            reader = RowReader(column, image_column, folder_of_data(path), skip_empty or ())
             return load_prompts(path, split, reader)
 
         prompts = load(path, split)

@@ -123,7 +123,8 @@ class WorkerProcess:
 
 def _serve(serve: Callable[..., None], *arguments: object) -> None:
     """Serve, and end with the process that asks, also by SIGKILL: code that never returns reads no
-    end of the pipe, and the fork server lives as long as this process.
+    end of the pipe, and the fork server, which `terminate_with_parent` would follow, lives as long
+    as this process.
     """
     Thread(target=_exit_after_parent, daemon=True).start()
     serve(*arguments)

@@ -251,3 +251,10 @@ def test_what_a_script_computes_is_told_of(tmp_path: Path) -> None:
     (tmp_path / "a.sh").write_text("trl grpo --output_dir $(date) --learning_rate 1e-5")
     notes = translate_file(str(tmp_path / "a.sh")).notes
     assert any(re.match(r"run_dir=.*date.*: the script, which is not run", n) for n in notes)
+
+
+def test_a_command_whose_file_has_no_options_is_told(tmp_path: Path) -> None:
+    (tmp_path / "list.yaml").write_text("- a\n")
+    (tmp_path / "run.sh").write_text("trl grpo --config list.yaml\n")
+    with pytest.raises(PlanError, match=r"list.yaml has no options"):
+        translate_file(str(tmp_path / "run.sh"))

@@ -23,7 +23,13 @@ from rlfactory.config.prompt_data import (
 )
 from rlfactory.config.words import typed_value
 from rlfactory.model.pipelines.local_models import height_and_width
-from rlfactory.prompts.ops.data_rows import TEXT_KINDS, folder_fault, hub_words, kind_of
+from rlfactory.prompts.ops.data_rows import (
+    TEXT_KINDS,
+    folder_fault,
+    folder_of_data,
+    hub_words,
+    kind_of,
+)
 from rlfactory.prompts.ops.row_forms import CONVERSATIONS, PARTS, pair_columns
 
 DOWNLOADS: Mapping[str, str] = {
@@ -223,7 +229,7 @@ def require_readable_pictures(config: Config, traits: Traits) -> Iterator[Proble
         for number, row in enumerate(prompt_head(config["prompts"], name).rows, start=1):
             if reads and row.get(column) is None:  # a text alone
                 continue
-            if found := picture_fault(row, column, _path(value).parent, size):
+            if found := picture_fault(row, column, folder_of_data(value), size):
                 message = f"{value}, prompt {number}: {found[0]}"
                 yield Problem(f"prompts.{name}", message, found[1])
                 return

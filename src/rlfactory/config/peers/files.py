@@ -86,10 +86,14 @@ def _translated(file: Path, processes: int) -> Translation | None:
     if "_target_: unirl." in text:
         return translate("UniRL", of_hydra(text))
     if not is_shell:
-        content = json.loads(text) if file.suffix == ".json" else yaml.load(text, PlainSafeLoader)
+        content = _parsed(text, file)
         if isinstance(content, dict):
             return of_keys(content, processes)
     return _of_command(of_shell(text), processes, file.resolve().parents)
+
+
+def _parsed(text: str, file: Path) -> Any:
+    return json.loads(text) if file.suffix == ".json" else yaml.load(text, PlainSafeLoader)
 
 
 def library_of(content: Content, program: str) -> str | None:
@@ -185,8 +189,11 @@ def _of_command(options: Options, processes: int, folders: Iterable[Path]) -> Tr
         if read is None:
             message = f"the command reads {config}, which is not here; import that file"
             raise PlanError([Problem("--config", message, f"rlfactory import {config}")])
+        of_file = _parsed(read.read_text(encoding="utf-8"), read) or {}
+        if not isinstance(of_file, dict):
+            raise PlanError([Problem("--config", f"{read} has no options")])
         own = {key: value for key, value in content.items() if key != "config"}
-        content = {**(yaml.load(read.read_text(encoding="utf-8"), PlainSafeLoader) or {}), **own}
+        content = {**of_file, **own}
     made = of_keys(content, max(options.processes, processes), options.program)
     if made is not None:
         made.notes += [

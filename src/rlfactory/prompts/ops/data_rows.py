@@ -30,7 +30,7 @@ def kind_of(path: Path) -> str:
     return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix.lower()
 
 
-def folder_of(path: str) -> Path:
+def folder_of_data(path: str) -> Path:
     """What paths of pictures in data are relative to: the folder of their file, or they are in."""
     local = Path(path).expanduser()
     return local.parent if local.is_file() else local if local.is_dir() else Path()
@@ -70,7 +70,7 @@ def folder_fault(folder: Path) -> str | None:
     `datasets` reads one, of pictures without `metadata` too. None where they can, or a README.md
     may say how, or it was saved by `datasets`.
     """
-    files = sorted(folder.rglob("*"))
+    files = [*folder.rglob("*")]
     names = {file.name for file in files} - {"dataset_infos.json"}
     if names & {"README.md", "state.json", "dataset_dict.json"}:
         return None
@@ -83,7 +83,7 @@ def folder_fault(folder: Path) -> str | None:
         return f"{several}; type a pattern, as {folder}/*{kinds[0]}"
     pictures = sum(kind_of(file) in PICTURES for file in files)
     if tables and pictures >= len(tables) and not any(n.startswith("metadata.") for n in names):
-        return f"holds pictures and {tables[0].name}, and one kind is read; type {tables[0]}"
+        return f"holds pictures and {min(tables).name}, and one kind is read; type {min(tables)}"
     return None
 
 

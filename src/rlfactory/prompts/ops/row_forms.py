@@ -83,6 +83,7 @@ def is_left_out(row: Mapping[str, Any], columns: Iterable[str]) -> bool:
     """Whether a row has nothing in one of these columns, without which it is not wanted."""
     is_bare_pair = {*PAIR} <= row.keys() and "prompt" not in row
     wanted = [c for c in columns if c != "prompt" or not is_bare_pair]
+    # which image is preferred is known without them, which are large
     unread = dict.fromkeys(IMAGES, "unread") if PREFERENCE in row else {}
     row = with_nested({**unread, **row})
     return any(is_missing(row.get(prompt_column(row, column))) for column in wanted)
