@@ -1,20 +1,16 @@
 """Text encoders of every family: run once per prompt, unloaded, and reloaded for new prompts."""
 
-import bisect
 import gc
 import logging
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from tiny_pipelines import with_pictures
 
-from rlfactory.config.overrides import plan_from_words
-from rlfactory.config.schema.targets import instantiate
 from rlfactory.model.flux import Flux
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.embedding_cache import EmbeddingStore, PromptCache, TextEmbeddings
@@ -286,52 +282,6 @@ def test_the_network_makes_room_while_prompts_are_encoded_in_advance() -> None:
     assert prepared("cuda", is_new=True) == ["cpu", "encode", "cuda"]
     assert prepared("cuda", is_new=False) == ["encode"]
     assert prepared("cpu", is_new=True) == ["encode"]
-
-
-FAMILIES = ("tiny_sd", "tiny_sd3", "tiny_flux", "sdxl", "flux_kontext", "qwen_image", "z_image")
-MORE = (
-    *("chroma", "qwen_image_edit", "qwen_image_21"),
-    *("flux2_klein", "flux2_dev", "flux3_klein", "sana", "wan"),
-    *("krea2", "ernie_image", "lumina2", "ltx"),
-)
-ROOM = {
-    **{"qwen_image": 300, "qwen_image_edit": 500, "qwen_image_21": 300},
-    **{"flux2_dev": 900, "krea2": 300, "lumina2": 280},
-}
-
-
-def are_equal(model: Any, texts: Sequence[str]) -> bool:
-    one, other = (model.encode(with_pictures(model, [text])).tensors for text in texts)
-    return all(torch.equal(one[name], other[name]) for name in one)
-
-
-@pytest.mark.parametrize(
-    "family",
-    [
-        *FAMILIES,
-        *(pytest.param(family, marks=pytest.mark.slow) for family in (*MORE, "ernie_image")),
-    ],
-)
-def test_what_is_said_to_be_cut_is_cut(family: str, small: Callable[[str], list[str]]) -> None:
-    # a template is long in the tokens of these small tokenizers, which are bytes
-    room = ROOM.get(family, 60)
-    read = [] if family in ("tiny_sd", "sdxl") else [f"model.text_tokens={room}"]
-    words = [*small(family), *read, "model.finetune=full", "precision=fp32", "hardware=cpu"]
-    config = plan_from_words(f"model={family}", *words, "distilled_to=null").config
-    model = instantiate(
-        config["model"], "model", device=torch.device("cpu"), prompt_cache=PromptCache()
-    )
-    reader = model._read
-    long = "a b " * 600
-    assert reader(long)[1]
-    assert not reader("a b")[1]
-    count = bisect.bisect(range(600), False, key=lambda n: reader("a " * n)[1])  # the first cut
-    assert not are_equal(model, ["a " * (count - 1), "a " * (count - 2) + "b "])
-    pair = ["a " * (count + 30), "a " * (count + 29) + "b "]  # of one length, so of equal bits
-    assert are_equal(model, pair)
-    assert reader(pair[0])[0] == reader(pair[1])[0] != reader("a b")[0]
-    assert model.prompt_metrics([long, "a b", "a b", "a b"]) == {"prompts/cut": 0.25}
-    assert model.prompt_metrics(["a b"]) == {}
 
 
 def test_prompts_that_are_one_to_the_model_are_counted(caplog: pytest.LogCaptureFixture) -> None:
