@@ -26,6 +26,7 @@ from rlfactory.hardware.environment import ProcessInfo
 from rlfactory.report import results
 from rlfactory.train.process import launch
 from rlfactory.train.process.launch import HOST
+from rlfactory.utils.processes import SIGNALS
 
 FORK = multiprocessing.get_context("fork")
 
@@ -33,7 +34,7 @@ FORK = multiprocessing.get_context("fork")
 def rank_of_torchrun(words: Sequence[str], env: Mapping[str, str], files: Sequence[Any]) -> None:
     """What `python -u -m MODULE WORDS...` does, from a session of its own."""
     os.setsid()
-    for number in (*launch.SIGNALS, signal.SIGCHLD):
+    for number in (*SIGNALS, signal.SIGCHLD):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
     for file, handle in zip(files, (1, 2), strict=True):

@@ -45,7 +45,7 @@ def status(word):
     (run / ".STATUS").write_text(word); os.replace(run / ".STATUS", run / "STATUS")
 def leave(number, frame):
     status("interrupted" if number == signal.SIGINT else "preempted"); os._exit(128 + number)
-for number in (signal.SIGINT, signal.SIGTERM):
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
     signal.signal(number, leave)
 if not (run / "config.yaml").exists():            # it comes last
     (run / "checkpoints").mkdir(parents=True, exist_ok=True)
@@ -106,6 +106,12 @@ app.main()
 Drive = Callable[..., "subprocess.Popen[str]"]
 
 
+def _listen() -> None:
+    # a shell's background job ignores Ctrl-C, one of nohup SIGHUP, and so would this one
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @pytest.fixture
 def sheet(tmp_path: Path) -> Path:
     """The file of a small table."""
@@ -137,8 +143,7 @@ def drive(tmp_path: Path, sheet: Path, stand_in: Path) -> Drive:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # a shell's background job ignores Ctrl-C, and so would this one
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            preexec_fn=_listen,
         )
 
     return begin

@@ -86,7 +86,9 @@ def test_two_commands_do_not_run_one_sweep(drive: Drive, tmp_path: Path) -> None
     ended(first)
 
 
-@pytest.mark.parametrize(("number", "word"), [(2, "interrupted"), (15, "preempted")])
+@pytest.mark.parametrize(
+    ("number", "word"), [(2, "interrupted"), (15, "preempted"), (1, "preempted"), (10, "preempted")]
+)
 def test_being_asked_to_stop_is_passed_on(
     drive: Drive, tmp_path: Path, number: int, word: str
 ) -> None:

@@ -1,5 +1,6 @@
 """Restoring a run's components for a tool."""
 
+import errno
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlfactory.report.results import Gallery
 from rlfactory.rollout import GeneratedSamples
+from rlfactory.run.disk_errors import DiskError
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.scores import Scores, read_evaluations
 from rlfactory.tools import restore
@@ -81,6 +84,25 @@ def test_each_prompt_set_is_written_and_printed_with_intervals(
         assert (own.samples / f"{written.stem}.md").is_file()
         assert read_evaluations(own) == {}, "no evaluation of the training"
     assert sum(line.startswith("samples: ") for line in lines) == 2
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "what"),
+    [(Scores, "save", r"scores in \S+/evaluations"), (Gallery, "show", r"samples in \S+/run")],
+)
+def test_a_full_disk_is_told_with_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, what: str
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(owner, name, full)
+    asked = evaluator("shapes", evaluation("shapes", [0.0, 1.0]))
+    monkeypatch.setattr(restore, "restored_run", lambda *_: nullcontext((None, asked)))
+    run = tmp_path / "run"
+    run.mkdir()
+    with pytest.raises(DiskError, match=rf"{what} could not be written: No space .*; make room$"):
+        restore.evaluate(run, {"evaluation": {"weights": "ema", "grid": 2}}, best=False)
 
 
 def test_where_scores_can_not_be_kept_nothing_is_evaluated(tmp_path: Path) -> None:

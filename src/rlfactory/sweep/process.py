@@ -30,7 +30,7 @@ from rlfactory.sweep.arguments import LAUNCHERS, SweepArguments, is_installed
 from rlfactory.sweep.folder import job_output, state_of, take
 from rlfactory.sweep.sweep_file import Words
 from rlfactory.sweep.table import Job
-from rlfactory.utils.processes import signal_handlers, start_process
+from rlfactory.utils.processes import SIGNALS, signal_handlers, start_process
 
 COMMAND = [sys.executable, "-P", "-m", "rlfactory.cli"]
 
@@ -132,13 +132,13 @@ class StopRequest:
 
 @contextmanager
 def listening() -> Iterator[StopRequest]:
-    """Record SIGINT and SIGTERM instead of ending this process."""
+    """Record signals that ask to stop instead of ending this process."""
     asked = StopRequest()
 
     def note(number: int, frame: FrameType | None) -> None:
         asked.signals.append(number)
 
-    with signal_handlers(note, (signal.SIGINT, signal.SIGTERM)):
+    with signal_handlers(note, SIGNALS):
         yield asked
 
 
@@ -349,5 +349,5 @@ def _interruptible(asked: StopRequest) -> Iterator[None]:
         asked.signals.append(number)
         raise KeyboardInterrupt
 
-    with suppress(KeyboardInterrupt), signal_handlers(note, (signal.SIGINT, signal.SIGTERM)):
+    with suppress(KeyboardInterrupt), signal_handlers(note, SIGNALS):
         yield

@@ -15,6 +15,7 @@ from rlfactory.report.text_table import Terminal
 from rlfactory.run.checkpoint.checksums import DamagedError, verify
 from rlfactory.run.checkpoint.find import best_step, checkpoint_of, newest
 from rlfactory.run.checkpoint.load import load_checkpoint, load_initial_weights
+from rlfactory.run.disk_errors import OF_DISK, explain_disk_errors
 from rlfactory.run.folder import RunFolder, RunFolderError, try_to_write
 from rlfactory.run.inputs import with_inputs
 from rlfactory.train.build import Config, build
@@ -115,11 +116,13 @@ def evaluate(path: Path, config: Config, best: bool) -> None:
         evaluation = evaluator(config["evaluation"]["weights"])
         evaluators, sets = {"": evaluator, **evaluator.sets}, {"": evaluation, **evaluation.sets}
         shown = []
-        for of, own in sets.items():
-            files = EvaluationFiles(
-                folder.prompt_set(of), evaluators[of], config["evaluation"]["grid"]
-            )
-            shown.append(files.write(name, own))
+        what = f"samples in {path}"
+        with explain_disk_errors(path, what, resumes=False, numbers=OF_DISK):
+            for of, own in sets.items():
+                files = EvaluationFiles(
+                    folder.prompt_set(of), evaluators[of], config["evaluation"]["grid"]
+                )
+                shown.append(files.write(name, own))
         Terminal().sections(mean_sections({of: own.scores for of, own in sets.items()}))
         for file in filter(None, shown):
             print(f"samples: {file}")

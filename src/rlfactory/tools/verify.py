@@ -34,8 +34,8 @@ from rlfactory.tools.bit_differences import (
 from rlfactory.train.operations import VARIABLE, first_difference
 from rlfactory.train.process.launch import run_or_launch
 from rlfactory.train.process.run_arguments import RunArguments
-from rlfactory.train.process.signals import SIGNALS
 from rlfactory.utils.console import print_error
+from rlfactory.utils.processes import SIGNALS
 
 Config = Mapping[str, Any]
 QUIET = {"logger": {"_target_": "rlfactory.run.loggers.NoLogger"}, "max_minutes": None}

@@ -17,6 +17,8 @@ from types import FrameType
 from typing import IO, Any, NoReturn
 
 Handler = Callable[[int, FrameType | None], Any] | signal.Handlers
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that ask a run or a sweep to stop; torchrun passes them on to all ranks."""
 _PR_SET_PDEATHSIG = 1
 _POLL_SECONDS = 1.0
 # loaded before any fork: loading a library between fork and exec can deadlock

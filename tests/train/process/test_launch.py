@@ -22,7 +22,6 @@ from rlfactory.train.process import launch as launch_module
 from rlfactory.train.process.launch import (
     ELASTIC,
     HOST,
-    SIGNALS,
     TORCHRUN_GRACE,
     launch,
     require_possible,
@@ -30,6 +29,7 @@ from rlfactory.train.process.launch import (
     torchrun_words,
 )
 from rlfactory.train.process.run_arguments import RunArguments
+from rlfactory.utils.processes import SIGNALS
 
 NODE = {
     "_target_": "rlfactory.hardware.distributed.Distributed",

@@ -45,7 +45,8 @@ class EvaluationFiles:
 
         Where this is after `done` iterations of training, samples are kept for strip and pairs.
         """
-        with explain_disk_errors(self.folder.path, "scores", resumes=done is not None):
+        scores, resumes = f"scores in {self.folder.evaluations}", done is not None
+        with explain_disk_errors(self.folder.path, scores, resumes=resumes):
             self.folder.samples.mkdir(parents=True, exist_ok=True)
             evaluation.scores.save(self.folder.evaluations / f"{name}.json")
         fault_point("evaluating")

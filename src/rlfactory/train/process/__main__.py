@@ -8,10 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlfactory.train.process.run_arguments import EXIT_CODE, RunArguments
-from rlfactory.train.process.signals import SIGNALS
 from rlfactory.utils.console import guard_output, print_status
 from rlfactory.utils.current_folder import leave_current_folder
-from rlfactory.utils.processes import exit_at_once, rare_collection, terminate_with_parent
+from rlfactory.utils.processes import (
+    SIGNALS,
+    exit_at_once,
+    rare_collection,
+    terminate_with_parent,
+)
 
 
 @rare_collection()

@@ -27,9 +27,8 @@ from rlfactory.run.folder import RunFolder, RunFolderError, Status
 from rlfactory.run.lock import require_free
 from rlfactory.run.log_file import last_line
 from rlfactory.train.process.run_arguments import EXIT_CODE, RunArguments
-from rlfactory.train.process.signals import SIGNALS
 from rlfactory.utils.console import print_error
-from rlfactory.utils.processes import exit_at_once, signal_handlers
+from rlfactory.utils.processes import SIGNALS, exit_at_once, signal_handlers
 
 HOST = "127.0.0.1"
 GRACE = 5

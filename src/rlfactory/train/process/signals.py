@@ -7,17 +7,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from signal import SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2
+from signal import SIGINT
 from types import FrameType
 from typing import TYPE_CHECKING, Literal, Self
 
-from rlfactory.utils.processes import signal_handlers
+from rlfactory.utils.processes import SIGNALS, signal_handlers
 
 if TYPE_CHECKING:  # the launcher reads this file, and imports no torch
     from rlfactory.train.components import ProgressListener
 
-SIGNALS = (SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2)
-"""Signals that ask a run to stop; torchrun passes them on to all ranks."""
 STOPPING = (
     b"\nstopping at the next step; finished iterations are saved; once more stops at once,"
     b" and what came after the last checkpoint is lost\n"

@@ -30,11 +30,11 @@ from rlfactory.train.listeners import Listener
 from rlfactory.train.process.begun_code import untrusted_code
 from rlfactory.train.process.ranks import as_peer_lost, logs_of, require_same_config
 from rlfactory.train.process.run_arguments import RunArguments
-from rlfactory.train.process.signals import SIGNALS, Stop
+from rlfactory.train.process.signals import Stop
 from rlfactory.train.session import Session
 from rlfactory.utils.console import Guarded, print_error, print_status
 from rlfactory.utils.errors import UserError, explained
-from rlfactory.utils.processes import signal_handlers
+from rlfactory.utils.processes import SIGNALS, signal_handlers
 
 log = logging.getLogger(__name__)
 
