@@ -204,11 +204,11 @@ def state() -> str:
     claimed = ", ".join(f"`{name}` ({count})" for name, count in waiting.items() if count)
     plans = ", ".join(f"`{name}`" for name, count in waiting.items() if not count)
     decided_ = len(results) - len(undecided)
+    untested = f" Not tested, since their runs are to be made: {claimed}." if claimed else ""
     return (
         f"Of the claims of sweeps that were run, {decided_} are decided, {open_} tested and open,"
-        f" and {len(undecided) - open_} of rows without a run. Not tested, since their runs are to"
-        f" be made: {claimed}.\n\nPlans and presets without a claim that a small model could"
-        f" decide, not run: {plans}."
+        f" and {len(undecided) - open_} of rows without a run.{untested}\n\nPlans and presets"
+        f" without a claim that a small model could decide, not run: {plans}."
     )
 
 
