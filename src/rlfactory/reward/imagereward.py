@@ -72,13 +72,15 @@ class ImageReward(Reward):
             path, "ImageReward", lambda weights: load_blip_scorer(weights, precision)
         ).to(device)
         self.tokenizer = _load_tokenizer(tokenizer, self.model)
-        size = self.model.vision.config.image_size
-        # as published: bicubic resize of the shorter side, centre crop, CLIP's mean and deviation
-        self.processor = CLIPImageProcessorPil(size={"shortest_edge": size}, crop_size=size)
+        self.side = self.model.vision.config.image_size
+        # as published: bicubic resize of the shorter side, CLIP's mean and deviation; `_crop`
+        self.processor = CLIPImageProcessorPil(
+            size={"shortest_edge": self.side}, do_center_crop=False
+        )
 
     def score_pixels(self, pixels: Tensor, prompts: Sequence[str], metadata: Metadata) -> Tensor:
         inputs = clip_preprocessing(self.processor, None)(pixels.to(self.device))
-        return normalise(self.model(inputs, *self._tokens(prompts)))
+        return normalise(self.model(self._crop(inputs), *self._tokens(prompts)))
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]`, unbounded; NaN where `dtype` overflows."""
@@ -92,8 +94,13 @@ class ImageReward(Reward):
     @torch.inference_mode()
     def _raw(self, images: Tensor, prompts: Sequence[str]) -> Tensor:
         pixels = self.processor(list(images.numpy()), return_tensors="pt")["pixel_values"]
-        raw: Tensor = self.model(pixels.to(self.device), *self._tokens(prompts))
+        raw: Tensor = self.model(self._crop(pixels).to(self.device), *self._tokens(prompts))
         return raw.cpu()
+
+    def _crop(self, pixels: Tensor) -> Tensor:
+        """The centre, where torchvision's CenterCrop has it: half a pixel is rounded to even."""
+        top, left = (round((length - self.side) / 2) for length in pixels.shape[2:])
+        return pixels[:, :, top : top + self.side, left : left + self.side]
 
     def _tokens(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Tokens and mask, padded to one length for all batches, as published."""

@@ -75,6 +75,12 @@ def test_what_can_not_be_read_is_said(tmp_path: Path) -> None:
             read_adapters(tmp_path / "kohya.safetensors", pipeline)
     with pytest.raises(AdapterFileError, match="no PEFT names"):
         read_adapters(tmp_path / "kohya.safetensors")
+    both = save(tmp_path / "both.safetensors", {"text_encoder.encoder.layers.0.q": 1, "unet.a": 1})
+    with pytest.raises(AdapterFileError, match="adapts text encoders too .*train_text_encoder"):
+        read_adapters(both, "StableDiffusionPipeline")
+    save_file({"a.lora_B.bias": torch.zeros(4)}, tmp_path / "lora_bias.safetensors")
+    with pytest.raises(AdapterFileError, match="weights beside adapters .*merge_and_unload"):
+        read_adapters(tmp_path / "lora_bias.safetensors")
     (tmp_path / "broken.safetensors").write_bytes(b"\xff" * 20)
     with pytest.raises(AdapterFileError, match="no safetensors file"):
         read_adapters(tmp_path / "broken.safetensors")

@@ -48,6 +48,16 @@ def test_preprocessing_is_clips(drawn, size, resample):
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("size", [(511, 333), (320, 330), (343, 637), (570, 380)])
+def test_pixels_are_cropped_as_bytes(size):
+    """Of ramps, whose values are places: also where 224 / 320 * 330 is less than 231."""
+    ramps = [torch.linspace(0, 255, edge).round().to(torch.uint8) for edge in size]
+    image = torch.stack([*torch.meshgrid(*ramps, indexing="ij"), torch.zeros(size)])[None]
+    prepare = clip_preprocessing(CLIPImageProcessorPil())
+    found, expected = prepare(image / 255), prepare(image.to(torch.uint8))
+    assert (found - expected).mean((2, 3)).abs().max() < 5e-4
+
+
 def test_preprocessing_comes_with_the_model(save_clip, drawn):
     """OpenAI's own file says `"size": 224`, which is the shorter side."""
     folder = save_clip()

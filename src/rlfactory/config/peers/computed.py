@@ -50,7 +50,10 @@ def prompts_of_folder(place: Any, made: Translation, folder: Path = Path()) -> N
 
 def prompts_by_name(place: Any, made: Translation) -> None:
     """flow_grpo's folder of `train.txt` or `train_metadata.jsonl`, or a set of prompts by name."""
-    folder, _, name = str(place).rstrip("/").rpartition("/")
+    folder, _, name = str(place or "").rstrip("/").rpartition("/")
+    if not name:
+        made.notes.append("no dataset is named: choose prompts")
+        return
     if (option := our_option("prompts", name)) in options("prompts") or not folder:
         made.type(f"prompts={option}")
         return

@@ -178,10 +178,11 @@ def _from_kohya(
 ) -> dict[str, str] | None:
     """The names in the network of a file's matrices, where all are kohya's of `known` modules."""
     found = {key: match for key in header if (match := KOHYA.match(key))}
-    if texts := sorted(key for key, match in found.items() if match[1].startswith("te")):
+    if texts := sorted(k for k in header if k.startswith(("lora_te", "text_encoder"))):
         raise AdapterFileError(
             f"{path} adapts text encoders too ({texts[0]}), which are not trained here; allowed are"
-            " files of the network alone (kohya's network_train_unet_only)"
+            " files of the network alone (kohya's network_train_unet_only, diffusers without"
+            " --train_text_encoder)"
         )
     flat = {name.replace(".", "_"): name for name in known}
     if len(found) < len(header) or not flat.keys() >= {match[2] for match in found.values()}:
@@ -210,7 +211,7 @@ def _foreign(path: Path, key: str, pipeline: str | None) -> str:
     """What is wrong with a file that has a tensor that is no matrix of an adapter."""
     if "lora_magnitude" in key:
         return f"holds DoRA's magnitudes ({key}); allowed are plain adapters, without use_dora"
-    if "lora" in key or key.endswith(".alpha"):
+    if ("lora" in key and not key.endswith(".bias")) or key.endswith(".alpha"):
         return conversion(path, key, pipeline)
     return f"holds weights beside adapters ({key}), as modules_to_save does; {WHOLE}"
 

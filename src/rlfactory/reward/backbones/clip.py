@@ -191,15 +191,16 @@ def clip_preprocessing(processor: Any, resample: Resample | None = "bicubic") ->
 
 def _smooth_pixels(images: Tensor, processor: Any, resample: Resample | None) -> Tensor:
     """The preprocessing of `processor` with gradient, of images `[B, 3, H, W]` in [0, 1]."""
-    side = processor.size["shortest_edge"]
-    scale = side / min(images.shape[2:])
-    size = [max(side, int(length * scale)) for length in images.shape[2:]]
+    side, shorter = processor.size["shortest_edge"], min(images.shape[2:])
+    size = [side * length // shorter for length in images.shape[2:]]
     mode = resample or Image.Resampling(processor.resample).name.lower()
     if size != [*images.shape[2:]]:
         images = interpolate(images, size, mode=mode, align_corners=False, antialias=True)
-    crop = [processor.crop_size[edge] for edge in ("height", "width")]
-    top, left = ((length - edge) // 2 for length, edge in zip(size, crop, strict=True))
-    images = images[:, :, top : top + crop[0], left : left + crop[1]].clamp(0, 1)
+    if processor.do_center_crop:
+        crop = [processor.crop_size[edge] for edge in ("height", "width")]
+        top, left = ((length - edge) // 2 for length, edge in zip(size, crop, strict=True))
+        images = images[:, :, top : top + crop[0], left : left + crop[1]]
+    images = images.clamp(0, 1)
     mean, std = (
         torch.tensor(values, device=images.device).view(3, 1, 1)
         for values in (processor.image_mean, processor.image_std)

@@ -106,6 +106,12 @@ def test_prompts_of_another_folder_are_its_files(function: str, end: str) -> Non
     assert words["prompts.eval_path"] == f"prompts.eval_path=/theirs/dataset/cats/test{end}"
 
 
+def test_a_file_that_names_no_dataset_leaves_the_prompts_to_be_chosen() -> None:
+    made = of_keys({**GENEVAL, "dataset": ""}, 32)
+    assert not any(word.startswith("prompts=") for word in made.command())
+    assert "no dataset is named: choose prompts" in made.notes
+
+
 def test_a_file_is_told_by_its_keys(tmp_path: Path) -> None:
     (tmp_path / "fast.json").write_text(json.dumps(FAST))
     made = translate_file(str(tmp_path / "fast.json"), 32)
