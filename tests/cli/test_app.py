@@ -457,6 +457,32 @@ def test_one_more_interruption_as_the_process_ends_prints_nothing() -> None:
     assert (ended.returncode, ended.stderr) == (130, b"")
 
 
+def test_an_import_that_is_interrupted_ends_the_command(tmp_path: Path) -> None:
+    """Libraries turn the exception into one of their own, and finalizers drop it."""
+    (tmp_path / "library.py").write_text(
+        "import os, signal\n"
+        "try:\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "except KeyboardInterrupt:\n"
+        "    raise ModuleNotFoundError('is it installed?')\n"
+    )
+    script = (
+        "import signal\n"
+        "from importlib import import_module\n"
+        "from rlfactory.cli import app\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "app.dispatch = lambda argv: import_module('library')\n"
+        "app.main()\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}:{Path(app.__file__).parents[2]}"},
+        capture_output=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (130, b"")
+
+
 def test_a_current_folder_that_was_removed_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

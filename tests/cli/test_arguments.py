@@ -1,11 +1,17 @@
-"""The help page."""
+"""The help page, and folders as they are typed."""
+
+import shlex
+from pathlib import Path
 
 import pytest
 
 from rlfactory.cli import app
-from rlfactory.cli.arguments import command_table, show_help
+from rlfactory.cli.arguments import command_table, parsed, show_help
 from rlfactory.cli.run_commands import DECODING_KEYS, EVALUATION_KEYS
+from rlfactory.config.overrides import plan_from_words
+from rlfactory.config.problems import PlanError
 from rlfactory.config.schema.root import GROUPS
+from rlfactory.utils.text import typed_path
 
 COMMANDS = command_table()["words"]
 
@@ -57,3 +63,28 @@ def test_the_help_of_an_evaluation_names_all_that_it_takes(
     shown = " ".join(capsys.readouterr().out.split())
     for key in (*EVALUATION_KEYS, *DECODING_KEYS, "model.path"):
         assert key in shown
+
+
+@pytest.mark.parametrize("command", ["export", "report"])
+def test_what_is_suggested_of_a_folder_that_begins_like_a_flag_can_be_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = plan_from_words("model=tiny_gpt2", "run_dir=-run")
+    (run := tmp_path / "-run").mkdir()
+    (run / "config.yaml").write_text(plan.frozen())
+    (run / "STATUS").write_text("failed")
+    with pytest.raises(PlanError) as refused:
+        app.dispatch([command, "./-run"])
+    (problem,) = refused.value.problems
+    typed = shlex.split(problem.fix or problem.message.partition("type rlfactory ")[2])
+    name, *words = typed[problem.fix.startswith("rlfactory") :]
+    assert parsed(name, words).run == run
+
+
+def test_a_path_is_kept_as_it_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    typed = ("runs/a", "~/a", "./a", "./-a")
+    assert [*map(str, map(typed_path, typed))] == [
+        *("runs/a", "/home/me/a", "a", str(Path.cwd() / "-a")),
+    ]

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from rlfactory.cli.flags import (
@@ -31,7 +32,7 @@ from rlfactory.hardware.portable import use_portable_kernels
 from rlfactory.utils.console import guard_output, print_error, printable
 from rlfactory.utils.current_folder import leave_current_folder, trust_names
 from rlfactory.utils.errors import UserError, explained
-from rlfactory.utils.processes import exit_at_once, rare_collection
+from rlfactory.utils.processes import exit_at_once, rare_collection, signal_handlers
 from rlfactory.utils.version import __version__
 
 if TYPE_CHECKING:
@@ -39,7 +40,19 @@ if TYPE_CHECKING:
     from rlfactory.config.plan import Plan
 
 
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt, but within an import end the process: libraries turn the exception
+    into a failure of their own there, and finalizers, of which imports run many, drop it.
+    """
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            exit_at_once(128 + number)
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
+
 @rare_collection()
+@signal_handlers(_interrupt, [signal.SIGINT])
 def main() -> None:
     """The console script."""
     if os.environ.get("JPY_PARENT_PID"):

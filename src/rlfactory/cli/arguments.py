@@ -14,6 +14,7 @@ import yaml
 from rlfactory.config.options import options
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.config.schema.root import GROUPS
+from rlfactory.utils.text import typed_path
 
 _EVALUATION = """
 evaluation eval_rewards eval_sets scoring seed sample_batch prompt_cache reward prompts hardware
@@ -74,7 +75,6 @@ def _size(text: str) -> int | list[int]:
 
 def _unused_folder(flag: str, folder: Path) -> Path:
     """A folder to write to; PlanError if something is there that would be overwritten."""
-    folder = folder.expanduser()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         reason = "is not empty" if folder.is_dir() else "is a file"
         raise PlanError([Problem(flag, f"{folder} {reason}, and nothing is overwritten")])
@@ -93,7 +93,7 @@ def _number(allowed: str, fits: Callable[[float], bool]) -> Callable[[str, Any],
 _TYPES: Mapping[str, Callable[[str], Any]] = {
     "float": float,
     "int": int,
-    "path": Path,
+    "path": typed_path,
     "size": _size,
 }
 _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {

@@ -20,6 +20,7 @@ from rlfactory.utils.console import silence_notices
 from rlfactory.utils.data_files import FileError
 from rlfactory.utils.dotted_keys import absolute, file_of, path_values
 from rlfactory.utils.live_objects import references_in
+from rlfactory.utils.text import typed_path
 
 FORCE = "--force"
 LAYOUT = ("micro_batch", "sample_batch", "hardware")
@@ -34,7 +35,7 @@ def sample(words: Sequence[str]) -> int:
     if a.prompt:
         prompts = _with_pictures(a.prompt, a.image)
     else:
-        prompts = _texts_of(a.prompts.expanduser(), config["prompts"].get("column", "prompt"))
+        prompts = _texts_of(a.prompts, config["prompts"].get("column", "prompt"))
     silence_notices()
     from rlfactory.tools.sample import SamplingOptions
     from rlfactory.tools.sample import sample as run_sample
@@ -60,7 +61,7 @@ def _require_destination(a: argparse.Namespace) -> None:
     """PlanError unless an export says where to, and is private only on the hub."""
     if a.to is None and a.push is None:
         message = "where to? --to FOLDER, --push USER/NAME for the Hugging Face hub, or both"
-        run, to = shlex.quote(str(a.run)), shlex.quote(f"{a.run.name}-export")
+        run, to = shlex.quote(str(a.run)), shlex.quote(f"{a.run.name}-export".lstrip("-"))
         typed = f"rlfactory export {run} --to {to}"
         raise PlanError([Problem("--to", f"{message}; type {typed}")])
     if a.private and a.push is None:
@@ -184,7 +185,7 @@ def evaluate(words: Sequence[str]) -> int:
     from rlfactory.config.overrides import override_frozen, plan_composed
     from rlfactory.config.words import SEARCHPATH
 
-    run, overrides = Path(words[0]), words[1:]
+    run, overrides = typed_path(words[0]), words[1:]
     frozen = require_run(run)
     paths = path_values(frozen["model"], "model.")
     moved = [word for word in overrides if override_key(word) in paths]
@@ -231,7 +232,7 @@ def sync(words: Sequence[str]) -> int:
     runs, overrides = [w for w in words if "=" not in w], [w for w in words if "=" in w]
     if not runs:
         raise PlanError([Problem("RUN", "no run folder named; type rlfactory sync RUN")])
-    configs = {Path(run): chosen_logger(require_run(Path(run)), overrides) for run in runs}
+    configs = {run: chosen_logger(require_run(run), overrides) for run in map(typed_path, runs)}
     for run in configs:
         require_unlocked(run, take_over=False)
         if not RunFolder(run).metrics.is_file():

@@ -37,6 +37,7 @@ from rlfactory.config.schema_problems import all_node_problems, root_problems
 from rlfactory.model.pipelines.local_models import height_and_width
 from rlfactory.utils.dotted_keys import with_absolute_paths
 from rlfactory.utils.live_objects import references_in
+from rlfactory.utils.text import typed_path
 
 
 @dataclass(frozen=True, repr=False)
@@ -201,7 +202,7 @@ def _derive(config: Config, traits: Traits) -> dict[str, str]:
 
 def _run_dir(config: Config, choices: Mapping[str, str]) -> Path:
     if config["run_dir"]:
-        return Path(config["run_dir"]).expanduser()
+        return typed_path(config["run_dir"])
     words = [choices.get(group, "custom") for group in ("algo", "model", "reward")]
     timestamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     folder = Path("outputs") / f"{timestamp}_{'-'.join(words)}-s{config['seed']}"

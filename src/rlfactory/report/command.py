@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.report.report import Report
+from rlfactory.utils.text import typed_path
 
 FORMATS = ("terminal", "markdown", "csv", "latex", "html", "json")
 CURVES = ("curves.png", "curves.svg")
@@ -50,8 +51,8 @@ def compare(words: Sequence[str]) -> int:
 def compare_arguments(words: Sequence[str]) -> argparse.Namespace:
     """Parse the words after `rlfactory compare`."""
     parser = argparse.ArgumentParser(prog="rlfactory compare", description="Two runs side by side.")
-    parser.add_argument("runs", nargs=2, type=_folder, metavar="RUN", help="a run folder")
-    parser.add_argument("--out", type=_folder, help="a folder for compare.md and compare.png")
+    parser.add_argument("runs", nargs=2, type=typed_path, metavar="RUN", help="a run folder")
+    parser.add_argument("--out", type=typed_path, help="a folder for compare.md and compare.png")
     return parser.parse_args(words)
 
 
@@ -60,8 +61,10 @@ def report_arguments(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="rlfactory report", description="A table of runs or sweeps, with the paper's numbers."
     )
-    parser.add_argument("paths", nargs="+", type=_folder, metavar="PATH", help="a run or a sweep")
-    parser.add_argument("--out", type=_folder, help="a folder; default PATH/report")
+    parser.add_argument(
+        "paths", nargs="+", type=typed_path, metavar="PATH", help="a run or a sweep"
+    )
+    parser.add_argument("--out", type=typed_path, help="a folder; default PATH/report")
     parser.add_argument(
         "--format", type=_formats, default=FORMATS, help=f"some of {','.join(FORMATS)}"
     )
@@ -117,10 +120,6 @@ def _writable(folder: Path, place: str, more: str = "", fix: str = "") -> Iterat
     except OSError as error:
         message = f"{folder} can't be written ({error.strerror or error}){more}"
         raise PlanError([Problem(place, message, fix)]) from error
-
-
-def _folder(word: str) -> Path:
-    return Path(word).expanduser()
 
 
 def _formats(word: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from rlfactory.utils.console import printable
 
@@ -24,6 +25,14 @@ def fenced(code: str, least: int = 1) -> str:
     """A code in Markdown, between more backticks than it has in a row itself."""
     mark = "`" * max(least, 1 + max(map(len, re.findall("`+", code)), default=0))
     return f"{mark}{code}{mark}"
+
+
+def typed_path(word: str) -> Path:
+    """A path as it was typed, with the home folder for `~`; absolute where it would begin like a
+    flag (`./-run` too: a Path drops `./`), so that commands can be suggested with it.
+    """
+    path = Path(word).expanduser()
+    return path.absolute() if str(path).startswith("-") else path
 
 
 def table_lines(sides: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -57,6 +57,7 @@ from rlfactory.model.pipelines.scheduler_config import (
 from rlfactory.model.pipelines.shipped import PACKAGED, packaged_folder
 from rlfactory.utils.dotted_keys import value_at
 from rlfactory.utils.live_objects import is_reference
+from rlfactory.utils.text import typed_path
 
 
 def require_model_folders(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -318,7 +319,7 @@ def _beginning_fault(
     given: str, model: Mapping[str, Any], pipeline: str | None, merges: bool
 ) -> Problem | None:
     """Why a model can't begin from a folder or file; None if it can."""
-    run, fix = Path(given).expanduser(), ""
+    run, fix = typed_path(given), ""
     former, steps = model_of(run), sorted((run / "checkpoints").glob("step_*"))
     if former is None and (file := find_adapters(run)) is not None:
         fault = _adapter_fault(file, model, pipeline)
@@ -327,7 +328,7 @@ def _beginning_fault(
     elif former is None:
         fault = "is no run folder, which has a config.yaml, and holds no LoRA adapters"
     elif not steps:
-        fault, fix = "holds no checkpoint yet", f"rlfactory resume {shlex.quote(given)}"
+        fault, fix = "holds no checkpoint yet", f"rlfactory resume {shlex.quote(str(run))}"
     elif former.get("finetune") == "lora" and (merges or begun_as(run) == "merged"):
         which = "is to be merged" if merges else "has others merged below its own"
         fault = f"{which}; its adapters, all in one file, lie in its checkpoints"
