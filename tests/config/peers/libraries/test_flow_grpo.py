@@ -145,8 +145,12 @@ def test_flow_opd_learns_from_its_teacher() -> None:
     [
         ({"alternate_datasets": [{"name": "ocr"}]}, OPD, "takes turns among data sets"),
         ({"train_d": True, "d_times": 10}, {}, "trains its reward, a discriminator"),
-        ({}, {**OPD, "reward_mode": "mixed"}, "reward_mode: is mixed; known are task_only, kl_only"),
-        ({}, {**OPD, "kl_norm": "global"}, "kl_norm: is global; known are none"),
+        (
+            {},
+            {**OPD, "reward_mode": "mixed"},
+            "is mixed; known are task_only, kl_only",
+        ),
+        ({}, {**OPD, "kl_norm": "global"}, "is global; known are none"),
     ],
 )
 def test_what_forks_do_otherwise_is_refused(
