@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from rlfactory.algo.flow_dppo import FlowDPPO
 from rlfactory.config import checks
@@ -1742,6 +1744,19 @@ def test_a_run_to_begin_with_is_one_of_the_same_model(
     ]
     assert [p.key for p in found] == (["begin_from"] if said else [])
     assert all(said in p.message for p in found)
+
+
+def test_adapters_that_are_not_read_or_not_merged_are_refused_in_the_plan(tmp_path: Path) -> None:
+    model = {"path": "zoo:tiny_gpt2", "finetune": "lora"}
+    config = {"begin_from": str(tmp_path), "begin_as": "merged", "model": model}
+    (tmp_path / "adapter_model.bin").touch()
+    (problem,) = checks.model_files.require_compatible_run(config, {})
+    assert "holds no LoRA adapters in safetensors; what saved the .bin file" in problem.message
+    name = "base_model.model.transformer.wpe.lora_embedding_"
+    state = {f"{name}A": torch.zeros(2, 64), f"{name}B": torch.zeros(256, 2)}
+    save_file(state, tmp_path / "adapter_model.safetensors")
+    (problem,) = checks.model_files.require_compatible_run(config, {})
+    assert "adapts the embedding transformer.wpe, which is not merged" in problem.message
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from safetensors.torch import save_file
+from torch import nn
 
 from rlfactory.model.pipelines.adapter_files import (
     AdapterFileError,
@@ -35,6 +37,34 @@ def test_a_folder_of_peft(tmp_path: Path) -> None:
     found = read_adapters(file)
     assert (found.rank, found.alpha) == (2, 6.0)
     assert set(found.keys) == {"transformer.h.0.lora_A.weight", "transformer.h.0.lora_B.weight"}
+
+
+@pytest.mark.parametrize(
+    ("options", "alpha"),
+    [
+        ({"r": 2}, 8),
+        ({"lora_alpha": 6, "alpha_pattern": {"of_another": 3}}, 6),
+        ({"lora_alpha": 6, "alpha_pattern": {r"h\.\d\.q": 3, "v": 3.0}}, 3),
+        ({"lora_alpha": 6, "alpha_pattern": {"q": 3}}, None),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:The following alpha_pattern keys")
+def test_the_alpha_is_that_of_peft(
+    options: dict[str, Any], alpha: float | None, tmp_path: Path
+) -> None:
+    names = {f"base_model.model.h.0.{name}": 2 for name in ("q", "v")}
+    file = save(tmp_path / "adapter_model.safetensors", names)
+    (tmp_path / "adapter_config.json").write_text(json.dumps(options))
+    layers = {name: nn.Linear(3, 4) for name in ("q", "v")}
+    network = nn.ModuleDict({"h": nn.ModuleList([nn.ModuleDict(layers)])})
+    adapted = get_peft_model(network, LoraConfig(target_modules=["q", "v"], **options))
+    scales = {m.scaling["default"] for m in adapted.modules() if hasattr(m, "scaling")}
+    if alpha is None:
+        with pytest.raises(AdapterFileError, match=r"several alphas: \[3, 6\]"):
+            read_adapters(file)
+    else:
+        assert read_adapters(file).alpha == alpha
+        assert scales == {alpha / options.get("r", 8)}
 
 
 def test_a_file_of_a_training_script_of_diffusers(tmp_path: Path) -> None:

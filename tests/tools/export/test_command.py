@@ -266,12 +266,15 @@ def test_the_cards_code_runs_in_its_folder(
 
 @pytest.mark.slow
 def test_formats_of_image_adapters_are_refused_elsewhere(
-    run: Path, texts: Path, tmp_path: Path
+    run: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(UserError, match="LoRA adapters of image models"):
         export(texts, tmp_path / "left", "--format", "comfyui")
     with pytest.raises(UserError, match="exports merged LoRA adapters of images; leave it out"):
         export(run, tmp_path / "left", "--merge", "--format", "comfyui")
+    monkeypatch.setattr(export_module, "NOT_IN_COMFYUI", ("StableDiffusion3Pipeline",))
+    with pytest.raises(UserError, match="ComfyUI reads no adapters of StableDiffusion3Pipeline"):
+        export(run, tmp_path / "left", "--format", "comfyui")
     assert not (tmp_path / "left").exists()
 
 

@@ -322,11 +322,13 @@ def _beginning_fault(
     run, fix = typed_path(given), ""
     former, steps = model_of(run), sorted((run / "checkpoints").glob("step_*"))
     if former is None and (file := find_adapters(run)) is not None:
-        fault = _adapter_fault(file, model, pipeline)
+        fault = _adapter_fault(file, model, pipeline, merges)
     elif former is None and any((run / n).is_file() for n in (MODEL_INDEX, *PIPELINE_INDEXES)):
         fault = f"is a whole model, and no run or adapters; type model.path={given} in its place"
     elif former is None:
         fault = "is no run folder, which has a config.yaml, and holds no LoRA adapters"
+        if run.suffix == ".bin" or any(run.glob("*.bin")):
+            fault += " in safetensors; what saved the .bin file can load it and save it anew"
     elif not steps:
         fault, fix = "holds no checkpoint yet", f"rlfactory resume {shlex.quote(str(run))}"
     elif former.get("finetune") == "lora" and (merges or begun_as(run) == "merged"):
@@ -338,13 +340,18 @@ def _beginning_fault(
     return Problem("begin_from", f"{given} {fault}", fix) if fault else None
 
 
-def _adapter_fault(file: Path, model: Mapping[str, Any], pipeline: str | None) -> str | None:
+def _adapter_fault(
+    file: Path, model: Mapping[str, Any], pipeline: str | None, merges: bool
+) -> str | None:
     """Why the adapters of a file are none of the network, as far as its files say."""
     path, known = model.get("path"), matrices(model.get("path"))
     try:
         adapters = read_adapters(file, pipeline, known)
     except AdapterFileError as error:
         return str(error).removeprefix(f"{file} ")
+    if merges and (embedding := next((n for n in adapters.keys if "lora_embedding" in n), None)):
+        name = embedding.partition(".lora_embedding")[0]
+        return f"adapts the embedding {name}, which is not merged; type begin_as=continued"
     trained = model.get("trained", "both")
     own = sum(not name.startswith(f"{SECOND}.") for name in adapters.modules)
     folder = folder_of(path)

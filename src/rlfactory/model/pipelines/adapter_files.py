@@ -155,6 +155,7 @@ def read_adapters(
     if len(ranks) != 1:
         raise AdapterFileError(f"{path} has adapters of several ranks: {sorted(ranks)}")
     (rank,) = ranks
+    default = 8 if options else None  # PEFT's, of a configuration that says no alpha
     if not options:  # PEFT's in diffusers' metadata; without any a loader takes the rank for alpha
         saved = json.loads(metadata.get("lora_adapter_metadata", "{}"))
         options = {key.rpartition(".")[2]: value for key, value in saved.items()}
@@ -164,13 +165,21 @@ def read_adapters(
     if variants := [name for name in VARIANTS if options.get(name)]:
         raise AdapterFileError(f"{path} has PEFT's {variants[0]}; allowed are plain adapters")
     own = _scalars(path, header)
-    alpha = options.get("lora_alpha") or min(own, default=rank)
-    alphas = own | {*(options.get("alpha_pattern") or {}).values()}
-    if alphas - {alpha}:
-        raise AdapterFileError(f"{path} has adapters of several alphas: {sorted(alphas | {alpha})}")
+    alpha = options.get("lora_alpha") or default or min(own, default=rank)
+    patterns = options.get("alpha_pattern") or {}
+    alphas = own | {_of_pattern(patterns, MATRIX.sub("", name), alpha) for name in shapes}
+    if len(alphas) > 1:
+        raise AdapterFileError(f"{path} has adapters of several alphas: {sorted(alphas)}")
+    (alpha,) = alphas
     if options.get("use_rslora"):  # scaled by alpha / sqrt(rank)
         alpha *= rank**0.5
     return AdapterFile(path, {n: key for key, n in names.items()}, rank, float(alpha), shapes)
+
+
+def _of_pattern(patterns: Mapping[str, float], name: str, default: float) -> float:
+    """The alpha of a module by PEFT's `alpha_pattern`: expressions for the ends of names."""
+    found = (a for pattern, a in patterns.items() if re.match(rf"(.*\.)?({pattern})$", name))
+    return next(found, default)
 
 
 def _from_kohya(

@@ -124,6 +124,42 @@ def test_its_other_trainers_are_not_taken_for_grpo() -> None:
         of_keys({**GENEVAL, "train": {**TRAIN, "algorithm": "dpo"}}, 32)
 
 
+OPD = {"reward_mode": "kl_only", "kl_reward_level": "step_wise", "kl_scale": -1, "kl_norm": "none"}
+
+
+def test_flow_opd_learns_from_its_teacher() -> None:
+    train = {**TRAIN, **OPD, "kl_ref_lora_path": "jieliu/SD3.5M-FlowGRPO-Text", "mar_lora": ""}
+    made = of_keys({**GENEVAL, "per_prompt_stat_tracking": True, "train": train}, 32)
+    assert {*made.dropped} == {"surprise"}
+    config = plan_composed(compose(made.command())).config
+    assert config["algo"]["_target_"] == "rlfactory.algo.opd.OPD"
+    assert config["algo"]["teachers"] == ["jieliu/SD3.5M-FlowGRPO-Text"]
+    assert (config["window"]["skip_last"], config["latent_storage"]) == (1, "float16")
+    assert config["regularizer"]["coefficient"]["value"] == 0.04
+    rewarded = of_keys({**GENEVAL, "train": {**train, "reward_mode": "task_only"}}, 32)
+    assert (rewarded.words["algo"], {*rewarded.dropped}) == ("algo=grpo", {"surprise"})
+
+
+@pytest.mark.parametrize(
+    ("keys", "train", "message"),
+    [
+        ({"alternate_datasets": [{"name": "ocr"}]}, OPD, "takes turns among data sets"),
+        ({"train_d": True, "d_times": 10}, {}, "trains its reward, a discriminator"),
+        (
+            {},
+            {**OPD, "reward_mode": "mixed"},
+            "is mixed; known are task_only, kl_only",
+        ),
+        ({}, {**OPD, "kl_norm": "global"}, "is global; known are none"),
+    ],
+)
+def test_what_forks_do_otherwise_is_refused(
+    keys: dict[str, Any], train: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(PlanError, match=message):
+        of_keys({**GENEVAL, **keys, "train": {**TRAIN, **train}}, 32)
+
+
 def test_half_of_one_batch_is_one_update() -> None:
     one = {**SAMPLE, "num_batches_per_epoch": 1}
     accumulated = {**TRAIN, "gradient_accumulation_steps": 0}
