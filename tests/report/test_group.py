@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from rlfactory.report.group import groups_of_runs, groups_of_table, telling
@@ -59,6 +60,7 @@ def test_only_what_is_done_counts(tmp_path: Path, make_sweep: Make, make_run: Ma
     assert grpo.status == "2 not begun"
     assert flux.status == "published"
     assert nft.claimed == {"shapes": 0.9}
+    assert replace(flux, claimed={}).status == "not run"
 
 
 def _table(folder: Path, rows: list[Row], jobs: list[Job], make_sweep: Make) -> Table:

@@ -162,7 +162,7 @@ class Group:
     def status(self) -> str:
         """How many members are in which state."""
         if not self.members:
-            return "published"
+            return "published" if self.claimed else "not run"
         if self.untrained:
             return "before training"
         states = Counter(run.status for run in self.members)
