@@ -55,7 +55,7 @@ def cases() -> list[Words]:
         (f"{conf.group_of(p)}={conf.option_of(p)}", *conf._needed(p)) for p in _installed(conf)
     ]
     # a sweep of a model that another package ships resolves where that is installed alone
-    files = [path for name, path in sweeps().items() if name not in PACKAGED]
+    files = [path for name, path in sweeps().items() if name.partition("_")[0] not in PACKAGED]
     found += [words for path in files for words in _jobs(path)]
     return [*dict.fromkeys(map(_portable, found))]
 

@@ -10,5 +10,6 @@ from rlfactory.model.pipelines.shipped import PACKAGED
 @pytest.fixture
 def its_model(name: str) -> None:
     """Skips the sweep `name` of a model that another package ships, where that is missing."""
-    if name in PACKAGED and find_spec(PACKAGED[name].package) is None:
-        pytest.skip(PACKAGED[name].install)
+    model = PACKAGED.get(name.partition("_")[0])
+    if model and find_spec(model.package) is None:
+        pytest.skip(model.install)
