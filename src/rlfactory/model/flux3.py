@@ -31,6 +31,7 @@ class Flux3Klein(FlowModel):
     """
 
     pipeline = "Flux3ModularPipeline"
+    in_comfyui = False
     latents = Patches()
     patch = 1
     adapted = SINGLE_PROJECTIONS

@@ -36,6 +36,7 @@ class Lumina2(FlowModel):
 
     pipeline = "Lumina2Pipeline"
     attention_backends = False
+    in_comfyui = False
     plain_negative = True
     adapted = SINGLE_PROJECTIONS
 

@@ -22,6 +22,7 @@ class Sana(FlowModel):
 
     pipeline = "SanaPipeline"
     attention_backends = False
+    in_comfyui = False
     encoded = ("sequence", "mask")
     plain_negative = True
     adapted = CROSS_ATTENTION_PROJECTIONS

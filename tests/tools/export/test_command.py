@@ -23,6 +23,7 @@ from rlfactory.config.overrides import plan_from_words
 from rlfactory.model.lora import Lora, merge_adapters
 from rlfactory.model.merged_start import merge_start
 from rlfactory.model.pipelines.local_models import zoo_path
+from rlfactory.model.sd3 import SD3
 from rlfactory.run.checkpoint.load import load_initial_weights
 from rlfactory.run.disk_errors import DiskError
 from rlfactory.run.folder import RunFolder, RunFolderError
@@ -272,7 +273,7 @@ def test_formats_of_image_adapters_are_refused_elsewhere(
         export(texts, tmp_path / "left", "--format", "comfyui")
     with pytest.raises(UserError, match="exports merged LoRA adapters of images; leave it out"):
         export(run, tmp_path / "left", "--merge", "--format", "comfyui")
-    monkeypatch.setattr(export_module, "NOT_IN_COMFYUI", ("StableDiffusion3Pipeline",))
+    monkeypatch.setattr(SD3, "in_comfyui", False)
     with pytest.raises(UserError, match="ComfyUI reads no adapters of StableDiffusion3Pipeline"):
         export(run, tmp_path / "left", "--format", "comfyui")
     assert not (tmp_path / "left").exists()

@@ -43,14 +43,6 @@ HERE_NOTE = (
     " the place of `.`."
 )
 
-NOT_IN_COMFYUI = (
-    *("SanaPipeline", "Lumina2Pipeline"),
-    *("Flux3ModularPipeline", "Flux3DistilledModularPipeline"),
-)
-"""Pipelines of which `model_lora_keys_unet` in ComfyUI's comfy/lora.py knows no module by the name
-that it has in diffusers: it would leave out every adapter, with a warning in its log alone.
-"""
-
 
 @dataclass(frozen=True)
 class ExportOptions:
@@ -125,7 +117,7 @@ def export_run(
             f"--format comfyui: is for LoRA adapters of image models, and this exports {form} of"
             f" {model.media}; leave it out"
         )
-    if options.in_one_file and model.pipeline in NOT_IN_COMFYUI:
+    if options.in_one_file and not model.in_comfyui:
         raise UserError(
             f"--format comfyui: ComfyUI reads no adapters of {model.pipeline} by diffusers' names;"
             " leave it out"
