@@ -89,6 +89,7 @@ NEEDS = {
         "reward.model=m",
     ],
     "reward/vlm_judge": ["reward.url=http://127.0.0.1:8000/v1", "reward.model=m"],
+    "reward/llm_judge": ["model=gpt2", "reward.url=http://127.0.0.1:8000/v1", "reward.model=m"],
     "reward/edit_judge": [
         *("reward.url=http://127.0.0.1:8000/v1", "reward.model=m"),
         *("model=flux_kontext", "prompts=edits"),

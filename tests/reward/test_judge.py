@@ -13,10 +13,13 @@ import pytest
 import torch
 from PIL import Image
 
+from rlfactory.prompts.base import Prompt
+from rlfactory.prompts.ops.chat import ChatText
 from rlfactory.prompts.ops.pictured import PicturedText, png_of
 from rlfactory.reward.base import RewardError, Samples, check_scores
 from rlfactory.reward.judge import (
     UNIFIED_PATTERN,
+    LLMJudge,
     UnifiedReward,
     VideoJudge,
     VLMJudge,
@@ -134,6 +137,66 @@ def test_a_judge_of_videos_sees_frames_in_order(elsewhere):
     assert sorted(levels(body) for _, body in server.asked) == [[1, 3, 5], [2, 4, 6]]
     with pytest.raises(TypeError, match="scores videos"):
         reward.score(drawn("a"))
+
+
+def written(prompts: list[Any], texts: list[str], answers: list[Any]) -> Samples:
+    metadata = [{"rubric": answer} for answer in answers]
+    return Samples(prompts, metadata, torch.arange(len(texts)), texts=texts)
+
+
+def of_texts(server: Elsewhere, **options: Any) -> LLMJudge:
+    question = "{prompt}|{response}|{answer}|{yes}"
+    given = {"model": "judge", "question": question, "answer_column": "rubric", "retries": 0}
+    return LLMJudge(url=server.url, **(given | options))
+
+
+def test_a_judge_of_texts_sees_prompt_response_and_answer_as_one_text(elsewhere):
+    server = elsewhere(says(lambda body: f"Score: {body['messages'][0]['content'].count('a')}"))
+    chat = ChatText([{"role": "system", "content": "S"}, {"role": "user", "content": "Q"}])
+    samples = written(["{answer}", chat], ["aa {prompt}", "{response}"], ["brief", 7])
+    reward = of_texts(server)
+    scores = check_scores(reward, reward.score(samples), 2)
+    assert scores["llm_judge"].tolist() == pytest.approx([0.3, 0.0])
+    asked_of_each = {body["messages"][0]["content"] for _, body in server.asked}
+    assert asked_of_each == {
+        "{answer}|aa {prompt}|brief|{yes}",
+        "system: S\nuser: Q|{response}|7|{yes}",
+    }
+
+
+def test_a_judge_of_texts_without_an_answer(elsewhere):
+    server = elsewhere(says(lambda body: "Score: 10"))
+    reward = of_texts(server, question="{response}", answer_column=None)
+    reward.check_prompts([Prompt("a", {})])
+    assert reward.score(written(["a"], ["b"], [None]))["llm_judge"].tolist() == [1.0]
+    assert server.asked[0][1]["messages"][0]["content"] == "b"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [
+        ({}, "its metadata lacks rubric, which LLMJudge reads"),
+        ({"rubric": None}, "its rubric is None; it must be a text or a number"),
+        ({"rubric": ["polite"]}, r"its rubric is \['polite'\]; it must be"),
+    ],
+)
+def test_each_prompt_has_the_answer_that_a_question_shows(elsewhere, metadata, said):
+    reward = of_texts(elsewhere(says(lambda body: "")))
+    with pytest.raises(RewardError, match=said):
+        reward.check_prompts([Prompt("a", {"rubric": 1.5}), Prompt("b", metadata)])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"question": "{prompt} {answer}"}, r"reward.question has no \{response\}, for the text"),
+        ({"answer_column": None}, "reward.question has {answer}, and no column of answers is"),
+        ({"question": "{response}"}, "reward.answer_column=rubric has no effect: reward.question"),
+    ],
+)
+def test_the_question_shows_what_is_judged(elsewhere, options, said):
+    with pytest.raises(RewardError, match=said):
+        of_texts(elsewhere(says(lambda body: "")), **options)
 
 
 def test_answers_that_hold_no_score_are_logged(elsewhere, caplog):

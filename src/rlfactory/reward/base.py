@@ -118,6 +118,7 @@ class Reward(ABC):
         gives_scores: Whether there are scores at all; without any, `score` is not called.
         differentiable: Whether `score_pixels` gives the main score with a gradient.
         main: The name of the score that trains; the others are reported only.
+        absent: Options of ancestors' constructors that the class has not.
         better: Of scores besides `main`, whether higher or lower is better, as reports say it.
             Nothing is marked as best in a score that is not named.
     """
@@ -133,6 +134,7 @@ class Reward(ABC):
     published_size: ClassVar[str | None] = None
     gives_scores: ClassVar[bool] = True
     differentiable: ClassVar[bool] = False
+    absent: ClassVar[tuple[str, ...]] = ()
     better: ClassVar[Mapping[str, Direction]] = {}
     main: str
 

@@ -1,28 +1,40 @@
-"""VLM-as-a-judge: scores that a vision-language model writes, on an OpenAI-compatible server."""
+"""LLM-as-a-judge: scores that a language model writes, which may see images, on an
+OpenAI-compatible server.
+"""
 
 import logging
 import math
 import re
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import (
     RewardError,
     Samples,
     require_images,
     require_sources,
+    require_texts,
     require_videos,
 )
 from rlfactory.reward.client.openai_client import PROMPT_FIELD, AskingReward
-from rlfactory.reward.ops.answers import compiled
+from rlfactory.reward.ops.answers import (
+    ANSWER,
+    check_answer_field,
+    check_answers,
+    compiled,
+    text_fault,
+)
 from rlfactory.utils.images import evenly_spaced
 from rlfactory.utils.types import PositiveInt
 
 log = logging.getLogger(__name__)
+
+RESPONSE_FIELD = "{response}"
 
 UNIFIED = (
     "<image>\nYou are given a text caption and a generated image based on that caption. Your task"
@@ -93,7 +105,7 @@ class UnifiedReward(AskingReward):
 
 
 class Judge(AskingReward):
-    """A number that a vision-language model writes, from `low` to `high`, in [0, 1].
+    """A number that a language model writes, from `low` to `high`, in [0, 1].
 
     `question` goes out with what a sample shows, `{prompt}` replaced by its prompt; the score is
     the group of `pattern` in the answer. NaN without a readable answer. RewardError where an option
@@ -130,10 +142,12 @@ class Judge(AskingReward):
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]` in [0, 1]."""
-        questions = [self.question.replace(PROMPT_FIELD, prompt) for prompt in samples.prompts]
-        answers = self.answers(self._shown(samples), questions, self.max_tokens)
+        answers = self.answers(self._shown(samples), self._questions(samples), self.max_tokens)
         scores = parse_scores(answers, self.pattern, self.low, self.high)
-        return {"vlm_judge": (scores - self.low) / (self.high - self.low)}
+        return {self.main: (scores - self.low) / (self.high - self.low)}
+
+    def _questions(self, samples: Samples) -> list[str]:
+        return [self.question.replace(PROMPT_FIELD, prompt) for prompt in samples.prompts]
 
     @abstractmethod
     def _shown(self, samples: Samples) -> list[list[Tensor]]:
@@ -178,6 +192,55 @@ class VideoJudge(Judge):
     def _shown(self, samples: Samples) -> list[list[Tensor]]:
         videos = require_videos(samples)
         return [[*video] for video in videos[:, evenly_spaced(videos.shape[1], self.frames)]]
+
+
+class LLMJudge(Judge):
+    """`llm_judge`: a `Judge` of texts, whose question shows the completion as `{response}` and, of
+    the prompt's metadata, a reference answer or rubric as `{answer}`.
+    """
+
+    media = "texts"
+    main = "llm_judge"
+    absent = ("image_size",)
+    metadata_options = ("answer_column",)
+
+    def __init__(self, *, question: str, answer_column: str | None = None, **options: Any) -> None:
+        """
+        Args:
+            question: {prompt}, {response} and {answer} are replaced.
+            answer_column: Key of each prompt's reference answer or rubric, which {answer} in the
+                question stands for; null: none.
+            concurrency: Simultaneous requests, one text each.
+        """
+        check_answer_field("question", question, answer_column)
+        if RESPONSE_FIELD not in question:
+            raise RewardError(
+                f"reward.question has no {RESPONSE_FIELD}, for the text that is to be judged"
+            )
+        self.answer_column = answer_column
+        self.metadata = () if answer_column is None else (answer_column,)  # type: ignore[misc]
+        super().__init__(question=question, **options)
+
+    def check_prompts(self, prompts: Iterable[Prompt]) -> None:
+        """Each prompt has an answer where the question shows one."""
+        prompts = [*prompts]
+        super().check_prompts(prompts)
+        if self.answer_column is not None:
+            check_answers(prompts, self.answer_column, text_fault)
+
+    def _questions(self, samples: Samples) -> list[str]:
+        column = self.answer_column
+        answers = [None if column is None else row[column] for row in samples.metadata]
+        told = zip(samples.prompts, require_texts(samples), answers, strict=True)
+        return [self._filled({PROMPT_FIELD: p, RESPONSE_FIELD: r, ANSWER: a}) for p, r, a in told]
+
+    def _filled(self, values: Mapping[str, object]) -> str:
+        """The question with all values put in at once: fields within a value stay as they are."""
+        fields = "|".join(map(re.escape, values))
+        return re.sub(fields, lambda match: str(values[match[0]]), self.question)
+
+    def _shown(self, samples: Samples) -> list[list[Tensor]]:
+        return [[] for _ in samples.prompts]
 
 
 def _with_group(pattern: str) -> Any:

@@ -9,11 +9,8 @@ import torch
 from torch import Tensor
 
 from rlfactory.reward.base import RewardError, Samples, require_texts
-from rlfactory.reward.ops.answers import AnswerReward, compiled
+from rlfactory.reward.ops.answers import ANSWER, AnswerReward, check_answer_field, compiled
 from rlfactory.utils.types import Positive, PositiveInt
-
-ANSWER = "{answer}"
-"""What stands in a pattern for the answer of a prompt."""
 
 log = logging.getLogger(__name__)
 
@@ -49,19 +46,13 @@ class RegexFormat(AnswerReward):
         """
         if limit > 1 and match != "count":
             raise RewardError(f"reward.limit={limit} is for match=count; type reward.match=count")
-        _check_answer(pattern, answer_column)
+        check_answer_field("pattern", pattern, answer_column)
         self.pattern = compiled(pattern.replace(ANSWER, "(?:x)"), "reward.pattern")
         self.of_answer = lru_cache(maxsize=1024)(partial(_with_answer, pattern))
         super().__init__(answer_column)
         self.match = match
         self.limit = limit
         self.timeout = timeout
-
-    def fault(self, answer: object) -> str | None:
-        """Whether it is neither a text nor a number."""
-        if isinstance(answer, str | int | float):
-            return None
-        return f"is {answer!r:.40}; it must be a text or a number"
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]` in [0, 1]."""
@@ -93,20 +84,6 @@ class RegexFormat(AnswerReward):
             if count == self.limit:
                 break
         return count / self.limit
-
-
-def _check_answer(pattern: str, column: str | None) -> None:
-    """RewardError where `{answer}` has no column, or a column no `{answer}`."""
-    if column is not None and ANSWER not in pattern:
-        raise RewardError(
-            f"reward.answer_column={column} has no effect: reward.pattern has no {ANSWER}; type"
-            " reward.answer_column=null"
-        )
-    if column is None and ANSWER in pattern:
-        raise RewardError(
-            f"reward.pattern has {ANSWER}, and no column of answers is named; type"
-            " reward.answer_column=answer"
-        )
 
 
 def _with_answer(pattern: str, answer: str) -> Any:

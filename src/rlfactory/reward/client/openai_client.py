@@ -1,4 +1,4 @@
-"""Questions about images to a vision-language model on an OpenAI-compatible server."""
+"""Questions to a language model on an OpenAI-compatible server, about images or texts."""
 
 import logging
 import math
@@ -23,7 +23,7 @@ _NO_MODEL_LIST = (404, 405, 501)
 
 
 class AskingReward(HttpReward):
-    """A reward in [0, 1] that a vision-language model's answers give.
+    """A reward in [0, 1] that a language model's answers give.
 
     RewardError where the server or the model is not there.
 
@@ -62,7 +62,7 @@ class AskingReward(HttpReward):
         """The answer to each question about its images; None where all attempts failed.
 
         Args:
-            images: what is shown with each of `B` questions, `[3, h, w]` uint8 each.
+            images: what is shown with each of `B` questions, `[3, h, w]` uint8 each, or nothing.
             questions: `B` of them.
             max_tokens: of an answer, which is cut there.
         """
@@ -103,9 +103,10 @@ class AskingReward(HttpReward):
             *({"type": "image_url", "image_url": {"url": address}} for address in addresses),
             {"type": "text", "text": question},
         ]
+        # a chat template of texts alone may take no parts
         return {
             "model": self.model,
-            "messages": [{"role": "user", "content": parts}],
+            "messages": [{"role": "user", "content": parts if images else question}],
             "temperature": 0,
         }
 

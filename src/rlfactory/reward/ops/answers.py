@@ -1,7 +1,6 @@
 """The column of the prompts that holds the right answers, and patterns that look for them."""
 
 import logging
-from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -14,6 +13,9 @@ from rlfactory.prompts.ops.row_forms import is_null
 from rlfactory.reward.base import Reward, RewardError, Samples, require_texts
 
 log = logging.getLogger(__name__)
+
+ANSWER = "{answer}"
+"""What stands in an option's text for the answer of a prompt."""
 
 
 class AnswerReward(Reward):
@@ -32,9 +34,9 @@ class AnswerReward(Reward):
         self.column = column
         self.metadata = () if column is None else (column,)  # type: ignore[misc]
 
-    @abstractmethod
     def fault(self, answer: Any) -> str | None:
         """What is wrong with what a prompt has under `column`, in words; None if nothing is."""
+        return text_fault(answer)
 
     def check_prompts(self, prompts: Iterable[Prompt]) -> None:
         """RewardError for the first prompt without an answer that can be used."""
@@ -73,6 +75,27 @@ def check_answers(
         fault = fault_of(_answer(prompt.metadata[column]))
         if fault is not None:
             raise RewardError(f"the prompt {prompt.text[:60]!r}: its {column} {fault}")
+
+
+def text_fault(answer: object) -> str | None:
+    """Words for an answer that is neither a text nor a number; None for one that is."""
+    if isinstance(answer, str | int | float):
+        return None
+    return f"is {answer!r:.40}; it must be a text or a number"
+
+
+def check_answer_field(option: str, text: str, column: str | None) -> None:
+    """RewardError where the `{answer}` of an option's text has no column, or a column none."""
+    if column is not None and ANSWER not in text:
+        raise RewardError(
+            f"reward.answer_column={column} has no effect: reward.{option} has no {ANSWER}; type"
+            " reward.answer_column=null"
+        )
+    if column is None and ANSWER in text:
+        raise RewardError(
+            f"reward.{option} has {ANSWER}, and no column of answers is named; type"
+            " reward.answer_column=answer"
+        )
 
 
 def compiled(pattern: str, key: str) -> Any:
