@@ -100,11 +100,81 @@ SHAPES: dict[str, dict[str, Any]] = {
         **{"mamba_d_ssm": 64, "mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 8},
         **{"head_dim": 8},
     },
+    # their routers are linear layers that return more than a product
+    "phimoe": {"num_local_experts": 4},
+    "llama4_text": {"head_dim": 8, "num_local_experts": 4, "intermediate_size_mlp": 48},
     "mamba": {"state_size": 8},
+    "recurrent_gemma": {
+        **{"lru_width": 32, "attention_window_size": 16, "head_dim": 8},
+        **{"block_types": ["recurrent", "attention"]},
+    },
+    "deepseek_v4": {
+        **{"head_dim": 16, "num_key_value_heads": 1, "q_lora_rank": 8, "o_lora_rank": 8},
+        **{"o_groups": 2, "index_head_dim": 8, "index_n_heads": 2, "sliding_window": 16},
+        **{"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
+        "layer_types": ["heavily_compressed_attention", "compressed_sparse_attention"],
+    },
 }
 """What a small model of a kind has besides what all have."""
-UNCACHED = ("mamba", "openai-gpt")
-OTHERS = tuple(SHAPES.keys() - {*TEMPLATES, *UNCACHED})
+REFUSED = ("deepseek_v4", "mamba", "openai-gpt", "recurrent_gemma")
+OTHERS = tuple(SHAPES.keys() - {*TEMPLATES, *REFUSED})
+
+
+SMALLER: dict[str, Any] = {
+    **dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim", "word_embed_proj_dim"), 32),
+    **dict.fromkeys(("intermediate_size", "n_inner", "ffn_dim", "d_ff", "lru_width"), 48),
+    **dict.fromkeys(
+        ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers"), 2
+    ),
+    **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads"), 4),
+    **dict.fromkeys(("num_key_value_heads", "n_group", "topk_group", "linear_num_key_heads"), 2),
+    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"), 4),
+    **dict.fromkeys(("kv_lora_rank", "q_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim"), 8),
+    **dict.fromkeys(
+        ("head_dim", "v_head_dim", "mamba_d_state", "mamba_n_heads", "mamba_d_head"), 8
+    ),
+    **dict.fromkeys(("mamba_num_heads", "mamba_head_dim", "ssm_state_size", "state_size"), 8),
+    **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim", "num_memory_blocks"), 8),
+    **dict.fromkeys(("moe_intermediate_size", "shared_expert_intermediate_size"), 16),
+    **{"linear_num_value_heads": 4, "num_experts_per_tok": 2, "rotary_dim": 4, "mamba_d_ssm": 64},
+    **{"max_position_embeddings": 256, "n_positions": 256, "sliding_window": 64},
+    **{"num_kv_shared_layers": 0, "n_shared_experts": 1, "initializer_range": 0.3},
+    **{"hidden_size_per_layer_input": 8, "attention_types": [[["global", "local"], 1]]},
+}
+"""Sizes of a small model by the names that architectures have for them."""
+LARGEST = 20e6
+"""Parameters above which sizes have other names than these."""
+
+
+def save_any_language_model(folder: Path, architecture: str) -> None:
+    """The same of any architecture of transformers, if `SMALLER` makes it small.
+
+    Any error, of its own or NotImplementedError, where that does not.
+    """
+    tokenizer = tiny_tokenizer()
+    ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": tokenizer.eos_token_id}
+    config = AutoConfig.for_model(architecture).get_text_config()
+    known, given = (
+        config.to_dict(),
+        SMALLER | ids | dict.fromkeys(("vocab_size", "vocab_size_per_layer_input"), len(tokenizer)),
+    )
+    shape = {k: v for k, v in given.items() if k in known or k in config.attribute_map}
+    if "kv_lora_rank" in known:
+        shape["num_key_value_heads"] = 4
+    for name in ("layer_types", "mlp_layer_types", "layers_block_type", "block_types"):
+        if kinds := [*dict.fromkeys(known.get(name) or ())]:
+            shape[name] = (kinds * 2)[:2]
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        small = type(config)(**shape)
+        with torch.device("meta"):
+            size = AutoModelForCausalLM.from_config(small).num_parameters()
+        if size > LARGEST:
+            raise NotImplementedError(f"{size:,} parameters")
+        network = AutoModelForCausalLM.from_config(small, dtype=torch.float32)
+        network.generation_config.eos_token_id = tokenizer.eos_token_id
+        network.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
 
 
 def save_language_model(folder: Path, kind: str, vocabulary: int | None = None) -> Path:

@@ -20,7 +20,6 @@ from rlfactory.model.lm.attention import (
     attention_mask,
     can_continue,
     hidden_states,
-    keep_rows,
     masks_by_layers,
     preallocated_cache,
     response_states,
@@ -225,7 +224,7 @@ class CausalLM(TokenizedModel):
         with self.precision.sampling(), self.precision.autocast(self.device):
             tokens = decode(
                 self._reader(prompt, prompt_mask, uniform.shape[1], cache),
-                partial(keep_rows, cache),
+                cache.reorder_cache,  # selects rows of all states; others of keys and values alone
                 prompt,
                 prompt_mask,
                 dynamics,
@@ -263,7 +262,7 @@ class CausalLM(TokenizedModel):
                 attention = attention_mask(mask, ids.shape[1], by_layers=self._masks_by_layers)
             state = self._hidden(ids, attention, positions, cache)[:, -1]
             if rows is not None:
-                keep_rows(cache, number)
+                cache.reorder_cache(number)
                 state = state[number]
             return state
 

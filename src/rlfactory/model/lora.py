@@ -250,10 +250,17 @@ READ_PAST = {"out_proj", "dt_proj"}
 """Layers of a Mamba block, whose code and kernels read their weights and call no module."""
 
 
+UNLIKE = ("Router", "Grouped")
+"""Parts of class names in transformers of linear layers that give more than a product (Phi-3.5-MoE,
+Llama 4), or one of each group (DeepSeek-V4).
+"""
+
+
 def _without_special(network: nn.Module) -> list[str]:
     """Names of the linear layers that can be adapted, where some can't; none where all can.
 
-    Those are experts', and two of a Mamba block.
+    Those are experts', two of a Mamba block, those that share their weights, as Zamba's, and those
+    that are `UNLIKE` others.
     """
     modules = [*network.modules()]
     left_out: set[str] = set()
@@ -262,8 +269,18 @@ def _without_special(network: nn.Module) -> list[str]:
     if any({"conv1d", "out_proj"} <= module._modules.keys() for module in modules):
         left_out |= READ_PAST
     head = getattr(network, "get_output_embeddings", lambda: None)()
-    linear = [n for n, m in network.named_modules() if isinstance(m, nn.Linear) and m is not head]
-    names = {name.rpartition(".")[2] for name in linear} - left_out
+    linear = [
+        (name.rpartition(".")[2], module)
+        for name, module in network.named_modules()
+        if isinstance(module, nn.Linear) and module is not head
+    ]
+    owners = Counter(id(module.weight) for _, module in linear)
+    left_out |= {
+        name
+        for name, module in linear
+        if owners[id(module.weight)] > 1 or any(part in type(module).__name__ for part in UNLIKE)
+    }
+    names = {name for name, _ in linear} - left_out
     return sorted(filter(str.isidentifier, names)) if left_out else []  # not `0` of a sequence
 
 

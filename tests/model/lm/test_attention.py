@@ -122,7 +122,7 @@ def test_rows_leave_it_as_they_leave_transformers_own():
             found, expected = ours.update(key, value, layer), theirs.update(key, value, layer)
             torch.testing.assert_close(found, expected, rtol=0, atol=0)
         if batch == 3:
-            ours.batch_select_indices(rows)
+            ours.reorder_cache(rows)
             theirs.batch_select_indices(rows)
 
 

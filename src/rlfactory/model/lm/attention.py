@@ -213,26 +213,18 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]
         self.keys, self.values = (buffer[:, :, :end] for buffer in self._buffers)
         return self.keys, self.values
 
-    def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep the rows `indices` `[b]`, at the front of the same buffers if these have as many."""
-        end, count = self.keys.shape[2], len(indices)
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Keep the rows `beam_idx` `[b]`, in front of the same buffers if these have as many."""
+        end, count = self.keys.shape[2], len(beam_idx)
         buffers = []
         for buffer in self._buffers:
-            rows = buffer[indices, :, :end]
+            rows = buffer[beam_idx, :, :end]
             if count > len(buffer):
                 buffer = buffer.new_empty(count, *buffer.shape[1:])
             buffer[:count, :, :end] = rows
             buffers.append(buffer[:count])
         self._buffers = tuple(buffers)
         self.keys, self.values = (buffer[:, :, :end] for buffer in self._buffers)
-
-
-def keep_rows(cache: DynamicCache, rows: Tensor) -> None:
-    """Reduce or extend a cache to some of its rows `[b]`, recurrent states included."""
-    for layer in cache.layers:
-        # transformers selects rows of keys and values alone, and reorders those of all states
-        is_recurrent = hasattr(layer, "recurrent_states")
-        (layer.reorder_cache if is_recurrent else layer.batch_select_indices)(rows)
 
 
 def can_continue(config: PretrainedConfig) -> bool:

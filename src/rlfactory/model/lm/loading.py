@@ -5,7 +5,6 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from transformers import (
 from transformers.activations import NewGELUActivation
 from transformers.utils import GENERATION_CONFIG_NAME
 
-from rlfactory.model.lm.logits import require_known_logits
+from rlfactory.model.lm.logits import require_known_passes
 from rlfactory.model.lm.trainable import gguf_of, is_lora, unwrapped
 from rlfactory.model.pipelines.hub import explained, no_bars
 from rlfactory.model.pipelines.local_models import part_variant, resolve
@@ -57,8 +56,8 @@ def load_language_model(
     transformers loads it.
 
     Raises:
-        ModelError: there is no such model, it has no cache, its tokenizer has no end-of-text token,
-            or its logits are not computed in a known way.
+        ModelError: there is no such model, its tokenizer has no end-of-text token,
+            or its logits are not computed in a known way, on a cache too.
     """
     target = network_device(device or torch.device("cpu"))
     if is_reference(path):
@@ -77,12 +76,8 @@ def load_language_model(
             location, options = _place(path, locate)
             tokenizer = AutoTokenizer.from_pretrained(location, padding_side="left", **options)
             network = _load_network(location, dtype, target, options, auto_class)
-    if "past_key_values" not in signature(network.base_model.forward).parameters:
-        raise ModelError(
-            f"model.path={path}: {type(network).__name__} draws on no cache of transformers' (its"
-            " forward has no past_key_values), which responses are drawn with; allowed are models"
-            " that do, as Llama, Qwen, Gemma, Jamba"
-        )
+    if network.base_model is network:  # Llama 4's prefix is that of its vision model's
+        network.base_model_prefix = "model"
     if tokenizer.eos_token is None:
         raise ModelError(
             f"model.path={path}: its tokenizer has no end of text, so no response could end;"
@@ -104,7 +99,7 @@ def load_language_model(
     fuse_activations(network)
     skip_padding_check(network)
     network.eval()
-    require_known_logits(network, path)
+    require_known_passes(network, path)
     return network, tokenizer
 
 
