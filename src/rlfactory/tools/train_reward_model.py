@@ -17,6 +17,7 @@ from torch.nn.functional import logsigmoid
 from rlfactory.model.lm.critic import ScoreFormat, end_scores, has_state_scores, load_scorer
 from rlfactory.model.lm.loading import (
     begins_with_end,
+    context_of,
     disable_dropout,
     load_tokenizer,
     skip_padding_check,
@@ -102,7 +103,7 @@ def reward_model(
     network, tokenizer, path = _load(base, options.seed)
     prefix = tokenizer.eos_token if begins_with_end(tokenizer) else ""
     form = PromptFormat(tokenizer, text_role="auto", begin=prefix)
-    limit = network.config.max_position_embeddings
+    limit = context_of(network, tokenizer)
     encoded = [[encode_pair(form, pair) for pair in part] for part in (training, held_out)]
     fitting = [[pair for pair in part if pair.longest <= limit] for part in encoded]
     dropped = sum(map(len, encoded)) - sum(map(len, fitting))
@@ -140,7 +141,8 @@ def _load(base: str, seed: int) -> tuple[Any, Any, str]:
         nn.init.normal_(network.score.weight, std=(width + 1) ** -0.5, generator=generator)
     disable_dropout(network)
     skip_padding_check(network)
-    network.config.pad_token_id = tokenizer.pad_token_id or tokenizer.eos_token_id
+    pad = tokenizer.pad_token_id
+    network.config.get_text_config().pad_token_id = tokenizer.eos_token_id if pad is None else pad
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return network.to(device).eval().requires_grad_(True), tokenizer, path
 

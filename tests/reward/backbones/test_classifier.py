@@ -94,14 +94,19 @@ def test_float16_and_what_it_cannot_hold(save_classifier):
     assert load(save_classifier("A", "B", bias=1e5), dtype="float16").logits(TEXTS).isnan().all()
 
 
-def causal(folder, end="<end>"):
-    """A GPT-2 that has no token to pad with; an empty text has no token at all."""
+def causal(folder, end="<end>", pads=None, **special):
+    """A GPT-2 that has no token to pad with; an empty text has no token at all.
+
+    `pads` is the id that it takes for padding, `special` are further tokens of its tokenizer.
+    """
     tokenizer = Tokenizer(models.WordLevel({"<end>": 0, "good": 1, "bad": 2}, unk_token="<end>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=end).save_pretrained(folder)
+    given = {"eos_token": end, **special}
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **given).save_pretrained(folder)
     torch.manual_seed(0)
-    sizes = {"vocab_size": 3, "n_positions": 8, "n_embd": 8, "n_layer": 1, "n_head": 1}
-    config = GPT2Config(**sizes, num_labels=1, initializer_range=0.5, eos_token_id=0)
+    sizes = {"vocab_size": 4, "n_positions": 8, "n_embd": 8, "n_layer": 1, "n_head": 1}
+    ids = {"eos_token_id": 0, "pad_token_id": pads}
+    config = GPT2Config(**sizes, num_labels=1, initializer_range=0.5, **ids)
     GPT2ForSequenceClassification(config).save_pretrained(folder)
     return folder
 
@@ -112,6 +117,23 @@ def test_a_model_without_a_token_to_pad_with(tmp_path):
     single = [load(tmp_path).logits([text])[0, 0] for text in ("good bad bad good", "bad", "good")]
     torch.testing.assert_close(found[[0, 2, 3]], torch.stack(single), atol=1e-5, rtol=1e-4)
     assert len(set(found[[0, 2, 3]].tolist())) == 3
+
+
+@pytest.mark.parametrize(
+    ("pads", "special"),
+    [
+        (3, {"additional_special_tokens": ["<pad>"]}),
+        (3, {"additional_special_tokens": ["<pad>"], "pad_token": "<end>"}),
+        (0, {"pad_token": "<pad>"}),
+        (2, {}),
+    ],
+    ids=["none of the tokenizer", "the end of the tokenizer", "another", "a word"],
+)
+def test_a_network_and_a_tokenizer_that_pad_with_other_tokens(tmp_path, pads, special):
+    model = load(causal(tmp_path, pads=pads, **special))
+    texts = ["good bad bad good", "good bad", "good"]
+    single = torch.stack([model.logits([text])[0] for text in texts])
+    torch.testing.assert_close(model.logits(texts), single, atol=1e-5, rtol=1e-4)
 
 
 def test_a_model_with_no_token_to_pad_with_nor_one_that_ends(tmp_path):

@@ -139,10 +139,14 @@ def _load(path: str, dtype: torch.dtype) -> tuple[Any, Any]:
 
 
 def _set_pad_token(model: Any, tokenizer: Any) -> None:
-    """Pad with the end-of-text token where a tokenizer, as GPT-2's, has none of its own."""
-    if tokenizer.pad_token is None:
+    """Pad with the token that the network takes for padding: a causal one reads its score after the
+    last other token. Without one, with the tokenizer's own, or the end of text.
+    """
+    config = model.config.get_text_config()
+    if config.pad_token_id in tokenizer.added_tokens_decoder:
+        tokenizer.pad_token = str(tokenizer.added_tokens_decoder[config.pad_token_id])
+    elif tokenizer.pad_token is None:
         if tokenizer.eos_token is None:
             raise ValueError("its tokenizer has no token to pad with")
         tokenizer.pad_token = tokenizer.eos_token
-    if model.config.pad_token_id is None:
-        model.config.pad_token_id = tokenizer.pad_token_id
+    config.pad_token_id = tokenizer.pad_token_id

@@ -85,7 +85,8 @@ def load_full_tokenizer(source: str) -> Any:
 def max_positions(model: Any, tokenizer: Any) -> int:
     """The context length of a model in tokens, as far as it or its tokenizer states it."""
     limit: int = tokenizer.model_max_length
-    return min(limit, getattr(model.config, "max_position_embeddings", limit) or limit)
+    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    return min(limit, positions) if positions and positions > 0 else limit  # XLNet's are -1
 
 
 def renamed(name: str, table: Sequence[tuple[str, str]]) -> str:
