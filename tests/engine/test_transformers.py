@@ -9,7 +9,7 @@ from tiny_language_models import save_language_model
 from transformers import ContinuousBatchingConfig
 
 from rlfactory.dynamics.token import Token
-from rlfactory.engine.base import SamplingSettings
+from rlfactory.engine.base import EngineError, SamplingSettings
 from rlfactory.engine.transformers import Transformers
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.train.sampling.engine import checked
@@ -68,6 +68,14 @@ def test_unused_ids_are_not_drawn_and_stop_texts_cut(tmp_path: Path) -> None:
             logits = model._logits(model.network.base_model(ids).last_hidden_state[0, 1:-1])
         own = Token().step(logits, next=ids[0, 2:]).log_prob
         torch.testing.assert_close(torch.tensor(completion.log_probs), own, atol=1e-4, rtol=1e-4)
+
+
+def test_an_architecture_that_it_cannot_batch_is_told_what_draws_from_it(tmp_path: Path) -> None:
+    model = CausalLM(torch.device("cpu"), path=str(save_language_model(tmp_path, "jamba")))
+    engine = Transformers(page_size=16)
+    engine.open(model)
+    with pytest.raises(EngineError, match=r"failed with JambaForCausalLM: .*; type engine=own"):
+        engine.generate([[65, 66]], [0], SamplingSettings(4, 1.0, ()))
 
 
 class TooSmall:

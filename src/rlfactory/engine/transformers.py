@@ -71,7 +71,7 @@ class Transformers(Engine):
         found = self._batch(prompts, generation, seeds[0], self._needed(prompts, settings.length))
         failed = [output.error for output in found.values() if output.error is not None]
         if failed:
-            raise EngineError(f"transformers' continuous batching failed: {failed[0]}")
+            raise self._failed(failed[0])
         return [Completion(o.generated_tokens, o.logprobs) for o in found.values()]
 
     def _needed(self, prompts: Sequence[Sequence[int]], length: int) -> dict[str, Any]:
@@ -106,7 +106,18 @@ class Transformers(Engine):
             if "num_blocks" not in needed:
                 raise
             return self._batch(prompts, generation, seed, {})
+        except torch.OutOfMemoryError:
+            raise
+        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            raise self._failed(f"{type(error).__name__}: {error}") from error
         return found
+
+    def _failed(self, why: str) -> EngineError:
+        """What transformers raises for architectures that are not of plain attention, as Jamba."""
+        return EngineError(
+            f"transformers' continuous batching failed with {type(self.network).__name__}: {why};"
+            " type engine=own"
+        )
 
     def close(self) -> None:
         self.network = None
