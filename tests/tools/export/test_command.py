@@ -1,6 +1,7 @@
 """`rlfactory export`, through the command: what it writes, says and refuses."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from diffusers import FluxPipeline, StableDiffusion3Pipeline, StableDiffusionPipeline
+from diffusers import FluxPipeline, StableDiffusion3Pipeline, StableDiffusionPipeline, WanPipeline
 from huggingface_hub import ModelCard
 from huggingface_hub.constants import ENDPOINT
 from peft import PeftConfig, PeftModel
@@ -25,6 +26,7 @@ from rlfactory.model.merged_start import merge_start
 from rlfactory.model.pipelines.local_models import zoo_path
 from rlfactory.model.sd3 import SD3
 from rlfactory.run.checkpoint.load import load_initial_weights
+from rlfactory.run.checkpoint.save import begin_checkpoint
 from rlfactory.run.disk_errors import DiskError
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.tools.export import command as export_module
@@ -121,6 +123,49 @@ def test_the_best_checkpoint_leaves_where_it_is_asked_for(run: Path, tmp_path: P
     card = (tmp_path / "left" / "README.md").read_text()
     assert "after 0 iterations" in card
     assert "These weights were not evaluated" in card
+
+
+def checkpointed(place: Path, *words: str) -> RunFolder:
+    """A run's folder with a checkpoint of a model that was not trained."""
+    small = ["recipe=none", "hardware=cpu", "precision=fp32", "prompt_cache=null"]
+    run = RunFolder(place)
+    run.path.mkdir()
+    run.config.write_text(plan_from_words(*words, *small).frozen())
+    config = yaml.safe_load(run.config.read_text())
+    model = instantiate_group(config, "model", device=torch.device("cpu"), seed=0)
+    model.weights.add("ema")
+    begin_checkpoint(run.checkpoints / "step_000001", model, "ema", {})()
+    return run
+
+
+@pytest.mark.slow
+def test_a_video_model_leaves_with_its_scheduler_and_is_told_apart(
+    wan22_folder: Path, tmp_path: Path
+) -> None:
+    own = ["model.size=[32,48]", "model.frames=5", "model.text_tokens=16", "schedule.shift=2.0"]
+    run = checkpointed(tmp_path / "run", "model=wan22", f"model.path={wan22_folder}", *own)
+    assert export(run.path, tmp_path / "lora") == 0
+    assert export(run.path, tmp_path / "whole", "--merge") == 0
+    scheduler = json.loads((tmp_path / "whole/scheduler/scheduler_config.json").read_text())
+    assert scheduler["flow_shift"] == 2.0
+    for name in ("lora", "whole"):
+        assert ModelCard.load(tmp_path / name / "README.md").data.pipeline_tag == "text-to-video"
+    card = (tmp_path / "lora/README.md").read_text()
+    pipe = WanPipeline.from_pretrained(wan22_folder)
+    calls = re.findall(r"`(PeftModel.+?)`", card)
+    assert len(calls) == 2
+    for call in calls:
+        eval(call, {"PeftModel": PeftModel, "pipe": pipe, "PATH": tmp_path / "lora"})
+
+
+@pytest.mark.slow
+def test_the_card_names_the_network_of_each_family(sdxl_folder: Path, tmp_path: Path) -> None:
+    small = ["model.size=64", "model.lora_rank=2"]
+    run = checkpointed(tmp_path / "run", "model=sdxl", f"model.path={sdxl_folder}", *small)
+    assert export(run.path, tmp_path / "left") == 0
+    assert (
+        "`PeftModel.from_pretrained(pipe.unet, PATH)`" in (tmp_path / "left/README.md").read_text()
+    )
 
 
 @pytest.mark.slow

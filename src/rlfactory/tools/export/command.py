@@ -133,6 +133,8 @@ def export_run(
         form=form,
         base=base_model(config, model.media),
         media=model.media,
+        pictures=getattr(model, "pictures", False),
+        networks=[*getattr(model, "trained_networks", ())],
         file=f"{name}.safetensors" if options.in_one_file else None,
     )
     with _new_folder(to) as partial:
@@ -145,7 +147,7 @@ def _fill(folder: Path, info: ExportInfo, model: Any, options: ExportOptions, pa
 
     Returns the code that loads it on this machine, or from the hub if it will be there.
     """
-    if info.form != LORA and info.media == "images":
+    if info.form != LORA and info.media != "texts":
         set_scheduler(model.pipe, info.config)
     adapters, base, repo = info.form == LORA, info.base, options.repo
     published, local = Source(repo or HERE), Source(path)
