@@ -10,10 +10,16 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from diffusers import FluxPipeline, StableDiffusion3Pipeline, StableDiffusionPipeline, WanPipeline
+from diffusers import (
+    FluxPipeline,
+    StableDiffusion3Pipeline,
+    StableDiffusionPipeline,
+    StableDiffusionXLPipeline,
+    WanPipeline,
+)
 from huggingface_hub import ModelCard
 from huggingface_hub.constants import ENDPOINT
-from peft import PeftConfig, PeftModel
+from peft import PeftConfig, PeftModel, get_peft_model_state_dict
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -23,6 +29,7 @@ from rlfactory.cli import app
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.model.lora import Lora, merge_adapters
 from rlfactory.model.merged_start import merge_start
+from rlfactory.model.pipelines.adapter_files import read_adapters
 from rlfactory.model.pipelines.local_models import zoo_path
 from rlfactory.model.sd3 import SD3
 from rlfactory.run.checkpoint.load import load_initial_weights
@@ -36,6 +43,7 @@ from rlfactory.tools.export.command import ExportOptions, write_lora_file
 from rlfactory.tools.export.snippet import Snippet
 from rlfactory.train.build import build, instantiate_group
 from rlfactory.utils.errors import UserError
+from rlfactory.utils.types import LoraTargets
 
 IN_PACKAGE = "zoo_path('tiny_sd3')"
 SHIPPED = "from rlfactory.model.pipelines.shipped import zoo_path"
@@ -318,10 +326,34 @@ def test_formats_of_image_adapters_are_refused_elsewhere(
         export(texts, tmp_path / "left", "--format", "comfyui")
     with pytest.raises(UserError, match="exports merged LoRA adapters of images; leave it out"):
         export(run, tmp_path / "left", "--merge", "--format", "comfyui")
-    monkeypatch.setattr(SD3, "in_comfyui", False)
-    with pytest.raises(UserError, match="ComfyUI reads no adapters of StableDiffusion3Pipeline"):
+    monkeypatch.setattr(SD3, "outside_comfyui", ("",))
+    with pytest.raises(UserError, match="adapters of transformer_blocks, .* of StableDiffusion3Pi"):
         export(run, tmp_path / "left", "--format", "comfyui")
     assert not (tmp_path / "left").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("family", "lost"),
+    [
+        (
+            "flux2_klein",
+            "double_stream_modulation_img, double_stream_modulation_txt, single_stream_modulation,"
+            " time_guidance_embed",
+        ),
+        ("chroma", "distilled_guidance_layer"),
+    ],
+)
+def test_adapters_that_comfyui_would_leave_out_are_told(
+    family: str, lost: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    folder = request.getfixturevalue(f"{family.partition('_')[0]}_folder")
+    own = [f"model={family}", f"model.path={folder}", "model.text_tokens=128", "model.size=64"]
+    run = checkpointed(tmp_path / "own", *own)
+    assert export(run.path, tmp_path / "left", "--format", "comfyui") == 0
+    run = checkpointed(tmp_path / "wide", *own, "model.lora_targets=all-linear")
+    with pytest.raises(UserError, match=f"would leave out the adapters of {lost}, which it"):
+        export(run.path, tmp_path / "all", "--format", "comfyui")
 
 
 @pytest.mark.slow
@@ -377,7 +409,7 @@ def pipeline(name: str) -> Any:
     return pipe
 
 
-def adapted(network: Any, targets: list[str]) -> Lora:
+def adapted(network: Any, targets: LoraTargets) -> Lora:
     """With adapters that change what the network computes."""
     lora = Lora(network, rank=RANK, alpha=ALPHA, targets=targets)
     with torch.no_grad():
@@ -408,6 +440,23 @@ def test_the_file_draws_the_same_picture(name: str, tmp_path: Path) -> None:
     expected = picture(ours)
     assert (expected - plain).abs().max() > 0.05
     torch.testing.assert_close(picture(theirs), expected, rtol=0, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_the_file_holds_all_layers_of_sdxl(sdxl_folder: Path, tmp_path: Path) -> None:
+    ours, theirs = (StableDiffusionXLPipeline.from_pretrained(sdxl_folder) for _ in range(2))
+    lora = adapted(ours.unet, "all-linear")
+    write(tmp_path / "a.safetensors", lora, "StableDiffusionXLPipeline")
+    theirs.load_lora_weights(tmp_path, weight_name="a.safetensors", adapter_name="a")
+    found = get_peft_model_state_dict(theirs.unet, adapter_name="a")
+    expected = lora.state_dict()
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    names = {name for name, _ in theirs.unet.named_modules()}
+    read = read_adapters(tmp_path / "a.safetensors", "StableDiffusionXLPipeline", names)
+    assert {name.removesuffix(".weight") for name in expected} == {
+        name.removesuffix(".weight") for name in read.shapes
+    }
 
 
 def test_a_run_begins_from_kohyas_file(tmp_path: Path) -> None:

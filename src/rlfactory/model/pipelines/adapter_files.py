@@ -27,6 +27,11 @@ ORIGINAL = re.compile(r"\b(double_blocks|single_blocks|joint_blocks)\.")
 """Modules of networks' original code, which diffusers has under other names."""
 KOHYA = re.compile(r"^lora_([a-z]+\d*)_(.+)\.(lora_down\.weight|lora_up\.weight|alpha)$")
 """Names of kohya's: the network, the module with `_` for each dot, and the matrix or its alpha."""
+ORIGINAL_SDXL = {
+    "add_embedding.linear_1": "label_emb.0.0",
+    "add_embedding.linear_2": "label_emb.0.2",
+}
+"""Modules of SDXL that files with kohya's names call as its original code."""
 KOHYAS = {"lora_down.weight": "lora_A.weight", "lora_up.weight": "lora_B.weight"}
 CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
 """How PEFT begins adapters whose model it changes too, by `init_lora_weights`."""
@@ -193,7 +198,9 @@ def _from_kohya(
             " files of the network alone (kohya's network_train_unet_only, diffusers without"
             " --train_text_encoder)"
         )
-    flat = {name.replace(".", "_"): name for name in known}
+    own = {name: name for name in known}
+    own |= {other: name for name, other in ORIGINAL_SDXL.items() if name in own}
+    flat = {called.replace(".", "_"): name for called, name in own.items()}
     if len(found) < len(header) or not flat.keys() >= {match[2] for match in found.values()}:
         return None
     return {k: f"{flat[m[2]]}.{KOHYAS[m[3]]}" for k, m in found.items() if m[3] in KOHYAS}

@@ -17,6 +17,8 @@ from torch import Tensor
 from transformers import GenerationConfig
 
 from rlfactory.dynamics.token import Token
+from rlfactory.model.pipelines.adapter_files import ORIGINAL_SDXL
+from rlfactory.model.pipelines.families import UNETS
 from rlfactory.model.pipelines.modular import name_place
 from rlfactory.model.pipelines.noise_levels import noise_levels
 from rlfactory.run.checkpoint.load import holds_critic, load_checkpoint
@@ -117,11 +119,14 @@ def export_run(
             f"--format comfyui: is for LoRA adapters of image models, and this exports {form} of"
             f" {model.media}; leave it out"
         )
-    if options.in_one_file and not model.in_comfyui:
-        raise UserError(
-            f"--format comfyui: ComfyUI reads no adapters of {model.pipeline} by diffusers' names;"
-            " leave it out"
-        )
+    if options.in_one_file:
+        lost = [key for key in model.lora.state_dict() if key.startswith(model.outside_comfyui)]
+        if lost:
+            parts = ", ".join(sorted({key.partition(".")[0] for key in lost}))
+            raise UserError(
+                f"--format comfyui: ComfyUI would leave out the adapters of {parts}, which it does"
+                f" not know of {model.pipeline}; leave it out"
+            )
     add_weight_sets(model, config, [options.weights])
     load_checkpoint(checkpoint, model)
     name = (options.repo or to.absolute().name).split("/")[-1]
@@ -261,7 +266,9 @@ def write_lora_file(
         rank: of all adapters.
         alpha: of all adapters; they are scaled by alpha / rank.
     """
-    if pipeline in ("StableDiffusionPipeline", "StableDiffusionXLPipeline"):
+    if pipeline in UNETS:
+        for name, original in ORIGINAL_SDXL.items():
+            state = {key.replace(name, original): value for key, value in state.items()}
         content = convert_state_dict_to_kohya({f"unet.{key}": v for key, v in state.items()})
         # the converter writes the rank
         content |= {key: torch.tensor(float(alpha)) for key in content if key.endswith(".alpha")}
