@@ -182,6 +182,11 @@ def test_targets_adapt_the_modules_of_the_file_and_no_others(known: bool, tmp_pa
     assert targets(blocks, blocks) == (["attn.to_k", "attn.to_q"] if known else sorted(blocks))
     assert targets(blocks[:1], blocks) == blocks[:1]
     assert targets(blocks[1:], blocks) == (sorted(blocks[1:]))
+    # names of one block that end as containers, or activations, of others do
+    outs = ["single_transformer_blocks.0.attn.to_out", "transformer_blocks.0.attn.to_out.0"]
+    assert targets(outs, outs) == outs
+    mods = ["final.2-1.modulation.1", "layers.0.modulation.0"]
+    assert targets(mods, mods) == mods
     one = ["transformer.h.0.attn.c_attn", "transformer.h.1.attn.c_attn"]
     short = [name.removeprefix("transformer.") for name in one]  # as some files have them
     found = targets([f"base_model.model.{n}" for n in one], short)

@@ -5,7 +5,7 @@ Torch-free, for checks of a configuration."""
 import json
 import re
 import struct
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -79,7 +79,8 @@ class AdapterFile:
         """Targets that adapt the same modules, of `known` ones; whole names where these are not."""
         short = sorted({*map(ending, self.modules)})
         alike = {in_files(name, known) for name in self.modules}
-        return short if {n for n in known if is_target(n, short)} == alike else sorted(self.modules)
+        hit = {name for name in with_containers(known) if is_target(name, short)}
+        return short if hit == alike else sorted(self.modules)
 
 
 def ending(name: str) -> str:
@@ -90,6 +91,19 @@ def ending(name: str) -> str:
 def in_files(name: str, known: Collection[str]) -> str:
     """A module as files have it: those of some networks leave out the network's own name."""
     return name if name in known else name.partition(".")[2]
+
+
+def with_containers(known: Iterable[str]) -> set[str]:
+    """Modules of a file, and others that it implies: what holds them, and what is before one in a
+    sequence, such as an activation.
+    """
+    found = set[str]()
+    for name in known:
+        parts = name.split(".")
+        found |= {".".join(parts[: i + 1]) for i in range(len(parts))}
+        if parts[-1].isdigit():
+            found |= {".".join([*parts[:-1], str(i)]) for i in range(int(parts[-1]))}
+    return found
 
 
 def is_target(name: str, targets: LoraTargets) -> bool:
