@@ -122,6 +122,7 @@ def test_what_can_not_be_read_is_said(tmp_path: Path) -> None:
         ({"init_lora_weights": "pissa_niter_4"}, "pissa_niter_4, which changed its model too"),
         ({"init_lora_weights": "OLoRA"}, "olora, which changed"),
         ({"alora_invocation_tokens": [1]}, "PEFT's alora_invocation_tokens"),
+        ({"alpha_pattern": {"(q": 3}}, r"alpha_pattern that is no expression: '.*\(q.*' \(missing"),
     ],
 )
 def test_adapters_that_are_no_sum_with_the_model_are_refused(

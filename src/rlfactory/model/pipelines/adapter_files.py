@@ -186,7 +186,13 @@ def read_adapters(
     own = _scalars(path, header)
     alpha = options.get("lora_alpha") or default or min(own, default=rank)
     patterns = options.get("alpha_pattern") or {}
-    alphas = own | {_of_pattern(patterns, MATRIX.sub("", name), alpha) for name in shapes}
+    try:
+        alphas = own | {_of_pattern(patterns, MATRIX.sub("", name), alpha) for name in shapes}
+    except re.error as error:
+        reason = f"{error.pattern!r} ({error})"
+        raise AdapterFileError(
+            f"{path} has an alpha_pattern that is no expression: {reason}"
+        ) from error
     if len(alphas) > 1:
         raise AdapterFileError(f"{path} has adapters of several alphas: {sorted(alphas)}")
     (alpha,) = alphas
