@@ -211,6 +211,19 @@ def test_a_base_in_a_gguf_file_is_loaded_from_it(tmp_path: Path) -> None:
             assert (given, named) == ((place,), {"gguf_file": file.name})
 
 
+@pytest.mark.slow
+def test_the_code_loads_a_base_that_has_files_of_a_variant_alone(
+    sdxl_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = StableDiffusionXLPipeline.from_pretrained(sdxl_folder)
+    whole.to(torch.float16).save_pretrained(base := tmp_path / "base", variant="fp16")
+    small = ["model.size=64", "model.lora_rank=2", "evaluation.steps=2"]
+    run = checkpointed(tmp_path / "run", "model=sdxl", f"model.path={base}", *small)
+    assert export(run.path, tmp_path / "left") == 0
+    exec(capsys.readouterr().out.split("\n\n", 1)[1], {})
+    assert "variant='fp16'" in (tmp_path / "left/README.md").read_text()
+
+
 def test_a_base_on_the_hub_is_named(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
