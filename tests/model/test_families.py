@@ -22,6 +22,7 @@ from torch import Tensor
 
 from rlfactory.algo.advantage.group import GroupAdvantage
 from rlfactory.algo.grpo import GRPO
+from rlfactory.config.named_models import begun_keys
 from rlfactory.dynamics.ddim import DDIM
 from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.dynamics.schedule import Leading, Schedule
@@ -467,7 +468,7 @@ def test_gradient_reaches_all_that_is_trained(
 
 
 def test_all_linear_layers_of_a_family_are_adapted(
-    case: Case, folder: Path, train: Callable[[PipelineModel], None]
+    case: Case, folder: Path, train: Callable[[PipelineModel], None], tmp_path: Path
 ) -> None:
     model = case.open(folder, lora_targets="all-linear")
     train(model)
@@ -480,6 +481,10 @@ def test_all_linear_layers_of_a_family_are_adapted(
         own = model.predict(x, t, condition)
         with model.lora.merged():
             torch.testing.assert_close(model.predict(x, t, condition), own, rtol=1e-3, atol=1e-3)
+    model.export(tmp_path)
+    begun = begun_keys(str(tmp_path), str(folder))
+    continued = case.open(folder, lora_targets=begun["lora_targets"])
+    assert continued.weights.parameters.keys() == model.weights.parameters.keys()
 
 
 def test_checkpointing_changes_no_bit(case: Case, folder: Path) -> None:

@@ -199,9 +199,15 @@ def test_a_single_pair_has_no_interval() -> None:
     assert "| x | 0.000 | 1.000 | +1.000 | – | 1 |" in markdown(before, after)
 
 
-def test_the_rounding_errors_of_a_divergence_are_not_shown() -> None:
+def test_the_rounding_errors_of_numbers_are_not_shown() -> None:
     before, after = (Scores(["a"], {"x": np.zeros(1)}, kl=kl) for kl in (-1.1e-7, 0.02))
     assert "| KL a token | 0.000 | 0.020 | +0.020 |  |  |" in markdown(before, after)
+    pair = (
+        Scores(["a"], {"x": np.zeros(1)}, diversity=0.2143565),
+        Scores(["a"], {"x": np.zeros(1)}, diversity=0.2143565 - 3e-8),
+    )
+    (section,) = score_sections({"": pair})
+    assert section.table.lines[1][1:4] == ["0.214", "0.214", "+0.000"]
 
 
 def save_set(folder: RunFolder, name: str, *evaluations: Scores) -> None:

@@ -197,8 +197,9 @@ class ImageModel(Model):
         pipeline: the name of its diffusers pipeline class; checked against the folder at `path`.
         process: the forward process, "flow" or "vp"; decides which dynamics and schedules fit.
         attention_backends: whether diffusers' attention backends (`memory.attention`) apply.
-        in_comfyui: whether `model_lora_keys_unet` in ComfyUI's comfy/lora.py knows the network's
-            modules by diffusers' names: it leaves out other adapters, with a warning in its log.
+        outside_comfyui: how names of the network's modules begin that `model_lora_keys_unet` in
+            ComfyUI's comfy/lora.py does not know by diffusers' names ("": none is known): it leaves
+            out their adapters, with a warning in its log.
         frame_rate: frames per second of a video.
         pictures: whether each prompt has a picture, which the model edits or begins with.
         picture_tokens: whether a picture's latents are tokens of the network beside the sample's,
@@ -220,7 +221,7 @@ class ImageModel(Model):
     media: ClassVar[Media] = "images"
     pipeline: ClassVar[str]
     attention_backends: ClassVar[bool] = True
-    in_comfyui: ClassVar[bool] = True
+    outside_comfyui: ClassVar[tuple[str, ...]] = ()
     frame_rate: int = 16
     pictures: ClassVar[bool] = False
     picture_tokens: ClassVar[bool] = True

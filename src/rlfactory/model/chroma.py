@@ -25,6 +25,7 @@ class Chroma(Flux):
     pipeline = "ChromaPipeline"
     absent = ("embedded_guidance",)
     encoded = ("sequence", "", "mask")
+    outside_comfyui = ("distilled_guidance_layer",)
 
     def __init__(self, *given: Any, text_tokens: PositiveInt = 512, **options: Any) -> None:
         super().__init__(*given, text_tokens=text_tokens, embedded_guidance=None, **options)

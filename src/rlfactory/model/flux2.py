@@ -35,6 +35,11 @@ class Flux2Klein(FlowModel):
     encoded = ("sequence",)
     # single blocks have query, key, value and the MLP's input in one layer
     adapted = [*ATTENTION_PROJECTIONS, "attn.to_qkv_mlp_proj"]
+    outside_comfyui = (
+        "double_stream_modulation",
+        "single_stream_modulation",
+        "time_guidance_embed",
+    )
 
     def check_options(self) -> None:
         """Guidance is not for distilled models, and goes from the empty prompt."""

@@ -31,7 +31,7 @@ class Flux3Klein(FlowModel):
     """
 
     pipeline = "Flux3ModularPipeline"
-    in_comfyui = False
+    outside_comfyui = ("",)
     latents = Patches()
     patch = 1
     adapted = SINGLE_PROJECTIONS

@@ -36,7 +36,7 @@ class Lumina2(FlowModel):
 
     pipeline = "Lumina2Pipeline"
     attention_backends = False
-    in_comfyui = False
+    outside_comfyui = ("",)
     plain_negative = True
     adapted = SINGLE_PROJECTIONS
 

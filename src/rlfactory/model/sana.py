@@ -22,7 +22,7 @@ class Sana(FlowModel):
 
     pipeline = "SanaPipeline"
     attention_backends = False
-    in_comfyui = False
+    outside_comfyui = ("",)
     encoded = ("sequence", "mask")
     plain_negative = True
     adapted = CROSS_ATTENTION_PROJECTIONS

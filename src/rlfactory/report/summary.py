@@ -222,11 +222,14 @@ def _change_cells(change: Change) -> tuple[str, str, str, str, str]:
 
 def _single_numbers(before: Scores, after: Scores) -> list[list[str]]:
     """The rows of results that are one number per evaluation, not one per sample."""
-    # a divergence without the rounding errors of float32 log-probabilities, which have a sign
-    kl = round(before.kl, 6) + 0.0, round(after.kl, 6) + 0.0
-    pairs = {"diversity": (before.diversity, after.diversity), "KL a token": kl}
+    pairs = {"diversity": (before.diversity, after.diversity), "KL a token": (before.kl, after.kl)}
+
+    def shown(value: float, *, sign: bool = False) -> str:
+        """Without the rounding errors of float32, which have a sign."""
+        return number(round(value, 6) + 0.0, sign=sign)
+
     return [
-        [label, number(old), number(new), number(new - old, sign=True), "", ""]
+        [label, shown(old), shown(new), shown(new - old, sign=True), "", ""]
         for label, (old, new) in pairs.items()
         if old == old or new == new
     ]

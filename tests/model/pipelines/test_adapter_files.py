@@ -122,6 +122,7 @@ def test_what_can_not_be_read_is_said(tmp_path: Path) -> None:
         ({"init_lora_weights": "pissa_niter_4"}, "pissa_niter_4, which changed its model too"),
         ({"init_lora_weights": "OLoRA"}, "olora, which changed"),
         ({"alora_invocation_tokens": [1]}, "PEFT's alora_invocation_tokens"),
+        ({"alpha_pattern": {"(q": 3}}, r"alpha_pattern that is no expression: '.*\(q.*' \(missing"),
     ],
 )
 def test_adapters_that_are_no_sum_with_the_model_are_refused(
@@ -182,6 +183,11 @@ def test_targets_adapt_the_modules_of_the_file_and_no_others(known: bool, tmp_pa
     assert targets(blocks, blocks) == (["attn.to_k", "attn.to_q"] if known else sorted(blocks))
     assert targets(blocks[:1], blocks) == blocks[:1]
     assert targets(blocks[1:], blocks) == (sorted(blocks[1:]))
+    # names of one block that end as containers, or activations, of others do
+    outs = ["single_transformer_blocks.0.attn.to_out", "transformer_blocks.0.attn.to_out.0"]
+    assert targets(outs, outs) == outs
+    mods = ["final.2-1.modulation.1", "layers.0.modulation.0"]
+    assert targets(mods, mods) == mods
     one = ["transformer.h.0.attn.c_attn", "transformer.h.1.attn.c_attn"]
     short = [name.removeprefix("transformer.") for name in one]  # as some files have them
     found = targets([f"base_model.model.{n}" for n in one], short)

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tiny_pipelines import *  # noqa: F403  (its fixtures)
 
 from rlfactory.cli import app
 

@@ -1,6 +1,7 @@
 """`rlfactory export`, through the command: what it writes, says and refuses."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +10,16 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from diffusers import FluxPipeline, StableDiffusion3Pipeline, StableDiffusionPipeline
+from diffusers import (
+    FluxPipeline,
+    StableDiffusion3Pipeline,
+    StableDiffusionPipeline,
+    StableDiffusionXLPipeline,
+    WanPipeline,
+)
 from huggingface_hub import ModelCard
 from huggingface_hub.constants import ENDPOINT
-from peft import PeftConfig, PeftModel
+from peft import PeftConfig, PeftModel, get_peft_model_state_dict
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -22,9 +29,11 @@ from rlfactory.cli import app
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.model.lora import Lora, merge_adapters
 from rlfactory.model.merged_start import merge_start
+from rlfactory.model.pipelines.adapter_files import read_adapters
 from rlfactory.model.pipelines.local_models import zoo_path
 from rlfactory.model.sd3 import SD3
 from rlfactory.run.checkpoint.load import load_initial_weights
+from rlfactory.run.checkpoint.save import begin_checkpoint
 from rlfactory.run.disk_errors import DiskError
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.tools.export import command as export_module
@@ -34,6 +43,7 @@ from rlfactory.tools.export.command import ExportOptions, write_lora_file
 from rlfactory.tools.export.snippet import Snippet
 from rlfactory.train.build import build, instantiate_group
 from rlfactory.utils.errors import UserError
+from rlfactory.utils.types import LoraTargets
 
 IN_PACKAGE = "zoo_path('tiny_sd3')"
 SHIPPED = "from rlfactory.model.pipelines.shipped import zoo_path"
@@ -123,6 +133,49 @@ def test_the_best_checkpoint_leaves_where_it_is_asked_for(run: Path, tmp_path: P
     assert "These weights were not evaluated" in card
 
 
+def checkpointed(place: Path, *words: str) -> RunFolder:
+    """A run's folder with a checkpoint of a model that was not trained."""
+    small = ["recipe=none", "hardware=cpu", "precision=fp32", "prompt_cache=null"]
+    run = RunFolder(place)
+    run.path.mkdir()
+    run.config.write_text(plan_from_words(*words, *small).frozen())
+    config = yaml.safe_load(run.config.read_text())
+    model = instantiate_group(config, "model", device=torch.device("cpu"), seed=0)
+    model.weights.add("ema")
+    begin_checkpoint(run.checkpoints / "step_000001", model, "ema", {})()
+    return run
+
+
+@pytest.mark.slow
+def test_a_video_model_leaves_with_its_scheduler_and_is_told_apart(
+    wan22_folder: Path, tmp_path: Path
+) -> None:
+    own = ["model.size=[32,48]", "model.frames=5", "model.text_tokens=16", "schedule.shift=2.0"]
+    run = checkpointed(tmp_path / "run", "model=wan22", f"model.path={wan22_folder}", *own)
+    assert export(run.path, tmp_path / "lora") == 0
+    assert export(run.path, tmp_path / "whole", "--merge") == 0
+    scheduler = json.loads((tmp_path / "whole/scheduler/scheduler_config.json").read_text())
+    assert scheduler["flow_shift"] == 2.0
+    for name in ("lora", "whole"):
+        assert ModelCard.load(tmp_path / name / "README.md").data.pipeline_tag == "text-to-video"
+    card = (tmp_path / "lora/README.md").read_text()
+    pipe = WanPipeline.from_pretrained(wan22_folder)
+    calls = re.findall(r"`(PeftModel.+?)`", card)
+    assert len(calls) == 2
+    for call in calls:
+        eval(call, {"PeftModel": PeftModel, "pipe": pipe, "PATH": tmp_path / "lora"})
+
+
+@pytest.mark.slow
+def test_the_card_names_the_network_of_each_family(sdxl_folder: Path, tmp_path: Path) -> None:
+    small = ["model.size=64", "model.lora_rank=2"]
+    run = checkpointed(tmp_path / "run", "model=sdxl", f"model.path={sdxl_folder}", *small)
+    assert export(run.path, tmp_path / "left") == 0
+    assert (
+        "`PeftModel.from_pretrained(pipe.unet, PATH)`" in (tmp_path / "left/README.md").read_text()
+    )
+
+
 @pytest.mark.slow
 def test_a_language_model_leaves_as_adapters_and_merged(
     texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -156,6 +209,19 @@ def test_a_base_in_a_gguf_file_is_loaded_from_it(tmp_path: Path) -> None:
         for code, place in ((base.expression, base.name), (base.local_expression, base.here)):
             given, named = eval(f"(lambda *a, **k: (a, k))({code})")
             assert (given, named) == ((place,), {"gguf_file": file.name})
+
+
+@pytest.mark.slow
+def test_the_code_loads_a_base_that_has_files_of_a_variant_alone(
+    sdxl_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = StableDiffusionXLPipeline.from_pretrained(sdxl_folder)
+    whole.to(torch.float16).save_pretrained(base := tmp_path / "base", variant="fp16")
+    small = ["model.size=64", "model.lora_rank=2", "evaluation.steps=2"]
+    run = checkpointed(tmp_path / "run", "model=sdxl", f"model.path={base}", *small)
+    assert export(run.path, tmp_path / "left") == 0
+    exec(capsys.readouterr().out.split("\n\n", 1)[1], {})
+    assert "variant='fp16'" in (tmp_path / "left/README.md").read_text()
 
 
 def test_a_base_on_the_hub_is_named(
@@ -273,10 +339,34 @@ def test_formats_of_image_adapters_are_refused_elsewhere(
         export(texts, tmp_path / "left", "--format", "comfyui")
     with pytest.raises(UserError, match="exports merged LoRA adapters of images; leave it out"):
         export(run, tmp_path / "left", "--merge", "--format", "comfyui")
-    monkeypatch.setattr(SD3, "in_comfyui", False)
-    with pytest.raises(UserError, match="ComfyUI reads no adapters of StableDiffusion3Pipeline"):
+    monkeypatch.setattr(SD3, "outside_comfyui", ("",))
+    with pytest.raises(UserError, match="adapters of transformer_blocks, .* of StableDiffusion3Pi"):
         export(run, tmp_path / "left", "--format", "comfyui")
     assert not (tmp_path / "left").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("family", "lost"),
+    [
+        (
+            "flux2_klein",
+            "double_stream_modulation_img, double_stream_modulation_txt, single_stream_modulation,"
+            " time_guidance_embed",
+        ),
+        ("chroma", "distilled_guidance_layer"),
+    ],
+)
+def test_adapters_that_comfyui_would_leave_out_are_told(
+    family: str, lost: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    folder = request.getfixturevalue(f"{family.partition('_')[0]}_folder")
+    own = [f"model={family}", f"model.path={folder}", "model.text_tokens=128", "model.size=64"]
+    run = checkpointed(tmp_path / "own", *own)
+    assert export(run.path, tmp_path / "left", "--format", "comfyui") == 0
+    run = checkpointed(tmp_path / "wide", *own, "model.lora_targets=all-linear")
+    with pytest.raises(UserError, match=f"would leave out the adapters of {lost}, which it"):
+        export(run.path, tmp_path / "all", "--format", "comfyui")
 
 
 @pytest.mark.slow
@@ -332,7 +422,7 @@ def pipeline(name: str) -> Any:
     return pipe
 
 
-def adapted(network: Any, targets: list[str]) -> Lora:
+def adapted(network: Any, targets: LoraTargets) -> Lora:
     """With adapters that change what the network computes."""
     lora = Lora(network, rank=RANK, alpha=ALPHA, targets=targets)
     with torch.no_grad():
@@ -363,6 +453,23 @@ def test_the_file_draws_the_same_picture(name: str, tmp_path: Path) -> None:
     expected = picture(ours)
     assert (expected - plain).abs().max() > 0.05
     torch.testing.assert_close(picture(theirs), expected, rtol=0, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_the_file_holds_all_layers_of_sdxl(sdxl_folder: Path, tmp_path: Path) -> None:
+    ours, theirs = (StableDiffusionXLPipeline.from_pretrained(sdxl_folder) for _ in range(2))
+    lora = adapted(ours.unet, "all-linear")
+    write(tmp_path / "a.safetensors", lora, "StableDiffusionXLPipeline")
+    theirs.load_lora_weights(tmp_path, weight_name="a.safetensors", adapter_name="a")
+    found = get_peft_model_state_dict(theirs.unet, adapter_name="a")
+    expected = lora.state_dict()
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    names = {name for name, _ in theirs.unet.named_modules()}
+    read = read_adapters(tmp_path / "a.safetensors", "StableDiffusionXLPipeline", names)
+    assert {name.removesuffix(".weight") for name in expected} == {
+        name.removesuffix(".weight") for name in read.shapes
+    }
 
 
 def test_a_run_begins_from_kohyas_file(tmp_path: Path) -> None:

@@ -255,6 +255,42 @@ def test_other_levels_than_a_pipeline_can_be_given_are_told() -> None:
     assert ours.pipe.scheduler.config.flow_shift == 2.0
 
 
+FLOW_SIGMAS = {"prediction_type": "flow_prediction", "use_flow_sigmas": True, "flow_shift": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "scheduler", "own"),
+    [
+        ("ErnieImagePipeline", FlowMatchEulerDiscreteScheduler(shift=3.0), "uniform"),
+        ("LTXPipeline", FlowMatchEulerDiscreteScheduler(shift=3.0), "uniform"),
+        ("WanPipeline", FlowMatchEulerDiscreteScheduler(shift=3.0), "diffusers"),
+        ("WanPipeline", UniPCMultistepScheduler(**FLOW_SIGMAS), "unipc"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["uniform", "diffusers", "unipc"])
+def test_pipelines_that_take_no_levels_have_the_runs_shift(
+    pipeline: str, scheduler: Any, own: str, kind: Any
+) -> None:
+    ours = model(scheduler, pipeline)
+    values = config({"kind": kind, "steps": 5, "shift": 2.0})
+    sigmas = noise_levels(Schedule(kind=kind, steps=5, shift=2.0), ours.resolution)
+    snippet = image_snippet(ours, values, sigmas, Source("p", "'b'"), prompt="a")
+    assert "sigmas=" not in snippet.code
+    assert (ONLY_OWN_LEVELS in snippet.notes) is (kind != own)
+    names = {
+        "pipe": SimpleNamespace(scheduler=scheduler),
+        type(scheduler).__name__: type(scheduler),
+    }
+    for line in snippet.code.splitlines():
+        if line.startswith("pipe.scheduler"):
+            exec(line, names)
+    # the first two pipelines give their scheduler even levels
+    even = {"sigmas": [1 - i / 5 for i in range(5)]} if own == "uniform" else {}
+    found = names["pipe"].scheduler
+    found.set_timesteps(5, **even)
+    assert torch.allclose(found.sigmas, sigmas, rtol=0, atol=1e-5) is (kind == own)
+
+
 def test_an_answer_of_a_chat_model_is_asked_for_by_its_template(tmp_path: Path) -> None:
     folder = str(save_language_model(tmp_path, "qwen3"))
     dynamics = {"length": 4, "temperature": 1.0, "top_k": 0, "top_p": 1.0}

@@ -5,7 +5,7 @@ Torch-free, for checks of a configuration."""
 import json
 import re
 import struct
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +27,11 @@ ORIGINAL = re.compile(r"\b(double_blocks|single_blocks|joint_blocks)\.")
 """Modules of networks' original code, which diffusers has under other names."""
 KOHYA = re.compile(r"^lora_([a-z]+\d*)_(.+)\.(lora_down\.weight|lora_up\.weight|alpha)$")
 """Names of kohya's: the network, the module with `_` for each dot, and the matrix or its alpha."""
+ORIGINAL_SDXL = {
+    "add_embedding.linear_1": "label_emb.0.0",
+    "add_embedding.linear_2": "label_emb.0.2",
+}
+"""Modules of SDXL that files with kohya's names call as its original code."""
 KOHYAS = {"lora_down.weight": "lora_A.weight", "lora_up.weight": "lora_B.weight"}
 CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
 """How PEFT begins adapters whose model it changes too, by `init_lora_weights`."""
@@ -74,7 +79,8 @@ class AdapterFile:
         """Targets that adapt the same modules, of `known` ones; whole names where these are not."""
         short = sorted({*map(ending, self.modules)})
         alike = {in_files(name, known) for name in self.modules}
-        return short if {n for n in known if is_target(n, short)} == alike else sorted(self.modules)
+        hit = {name for name in with_containers(known) if is_target(name, short)}
+        return short if hit == alike else sorted(self.modules)
 
 
 def ending(name: str) -> str:
@@ -85,6 +91,19 @@ def ending(name: str) -> str:
 def in_files(name: str, known: Collection[str]) -> str:
     """A module as files have it: those of some networks leave out the network's own name."""
     return name if name in known else name.partition(".")[2]
+
+
+def with_containers(known: Iterable[str]) -> set[str]:
+    """Modules of a file, and others that it implies: what holds them, and what is before one in a
+    sequence, such as an activation.
+    """
+    found = set[str]()
+    for name in known:
+        parts = name.split(".")
+        found |= {".".join(parts[: i + 1]) for i in range(len(parts))}
+        if parts[-1].isdigit():
+            found |= {".".join([*parts[:-1], str(i)]) for i in range(int(parts[-1]))}
+    return found
 
 
 def is_target(name: str, targets: LoraTargets) -> bool:
@@ -167,7 +186,13 @@ def read_adapters(
     own = _scalars(path, header)
     alpha = options.get("lora_alpha") or default or min(own, default=rank)
     patterns = options.get("alpha_pattern") or {}
-    alphas = own | {_of_pattern(patterns, MATRIX.sub("", name), alpha) for name in shapes}
+    try:
+        alphas = own | {_of_pattern(patterns, MATRIX.sub("", name), alpha) for name in shapes}
+    except re.error as error:
+        reason = f"{error.pattern!r} ({error})"
+        raise AdapterFileError(
+            f"{path} has an alpha_pattern that is no expression: {reason}"
+        ) from error
     if len(alphas) > 1:
         raise AdapterFileError(f"{path} has adapters of several alphas: {sorted(alphas)}")
     (alpha,) = alphas
@@ -193,7 +218,9 @@ def _from_kohya(
             " files of the network alone (kohya's network_train_unet_only, diffusers without"
             " --train_text_encoder)"
         )
-    flat = {name.replace(".", "_"): name for name in known}
+    own = {name: name for name in known}
+    own |= {other: name for name, other in ORIGINAL_SDXL.items() if name in own}
+    flat = {called.replace(".", "_"): name for called, name in own.items()}
     if len(found) < len(header) or not flat.keys() >= {match[2] for match in found.values()}:
         return None
     return {k: f"{flat[m[2]]}.{KOHYAS[m[3]]}" for k, m in found.items() if m[3] in KOHYAS}

@@ -11,10 +11,12 @@ from typing import Any
 from rlfactory.model.lm.trainable import gguf_of
 from rlfactory.model.pipelines.local_models import (
     MODEL_INDEX,
+    PIPELINE_INDEX,
     PIPELINE_INDEXES,
     ZOO_PREFIX,
     hub_cache,
     resolve,
+    variant_of,
 )
 from rlfactory.utils.live_objects import is_reference
 from rlfactory.utils.live_objects import resolve as live
@@ -39,27 +41,30 @@ class BaseModel:
         hub_id: its id on the hub, None if it has none.
         name: what readers elsewhere know it by: its hub id, `zoo:NAME`, or its folder's name.
         file: the GGUF file in its folder that holds it, if one does.
+        variant: the variant of its files, if it has no others.
     """
 
     here: str
     hub_id: str | None
     name: str
     file: str | None = None
+    variant: str | None = None
 
     @property
     def expression(self) -> str:
         """The arguments, in Python, that name it on another machine."""
         if self._is_shipped:
             return f"zoo_path({self.name.removeprefix(ZOO_PREFIX)!r})"
-        return self._with_file(self.name)
+        return self._with_options(self.name)
 
     @property
     def local_expression(self) -> str:
         """The arguments that name it on this machine."""
-        return self._with_file(self.here)
+        return self._with_options(self.here)
 
-    def _with_file(self, place: str) -> str:
-        return f"{place!r}, gguf_file={self.file!r}" if self.file else repr(place)
+    def _with_options(self, place: str) -> str:
+        options = {"gguf_file": self.file, "variant": self.variant}
+        return ", ".join([repr(place), *(f"{k}={v!r}" for k, v in options.items() if v)])
 
     @property
     def imports(self) -> list[str]:
@@ -95,7 +100,8 @@ def base_model(config: Mapping[str, Any], media: str) -> BaseModel:
         return BaseModel(found, found, found)
     folder = Path(found).absolute()
     hub_id = _cached_id(folder)
-    return BaseModel(str(folder), hub_id, hub_id or folder.name)
+    variant = variant_of(folder) if (folder / PIPELINE_INDEX).is_file() else None
+    return BaseModel(str(folder), hub_id, hub_id or folder.name, variant=variant)
 
 
 def _cached_id(folder: Path) -> str | None:

@@ -36,7 +36,9 @@ class ExportInfo:
         step: the checkpoint's number of iterations.
         form: `LORA`, `MERGED` or `FULL`.
         base: the model that the run started from.
-        media: `images` or `texts`.
+        media: `images`, `videos` or `texts`.
+        pictures: whether each prompt has a picture.
+        networks: the components that are trained or carry adapters, by their names in the pipeline.
         file: the file of LoRA adapters that is not for diffusers alone; None without one.
     """
 
@@ -47,6 +49,8 @@ class ExportInfo:
     form: str
     base: BaseModel
     media: str
+    pictures: bool = False
+    networks: Sequence[str] = ()
     file: str | None = None
 
 
@@ -84,26 +88,27 @@ def write_card(folder: Path, info: ExportInfo, snippet: Snippet, notes: Sequence
 def _card_data(info: ExportInfo) -> ModelCardData:
     is_text, adapters = info.media == "texts", info.form == LORA
     of_texts = "peft" if adapters else "transformers"
+    read = "image" if info.pictures else "text"
     tags = ["rlfactory", "reinforcement-learning", info.config["choices"]["algo"]]
     return ModelCardData(
         base_model=info.base.hub_id,
         library_name=of_texts if is_text else "diffusers",
-        pipeline_tag="text-generation" if is_text else "text-to-image",
+        pipeline_tag="text-generation" if is_text else f"{read}-to-{info.media.removesuffix('s')}",
         tags=tags + (["lora"] if info.form in (LORA, MERGED) else []),
     )
 
 
 def _notes(info: ExportInfo) -> list[str]:
     notes = []
-    is_unet = info.config["model"]["_target_"].endswith(".SD")
-    if info.form == LORA and info.media == "images":
-        part = "unet" if is_unet else "transformer"
-        in_peft = f"PEFT opens the same folder: `PeftModel.from_pretrained(pipe.{part}, PATH)`."
-        in_comfyui = f"ComfyUI reads `{info.file}` from its folder `models/loras`."
-        notes.append(in_peft if info.file is None else in_comfyui)
+    if info.form == LORA and info.file is not None:
+        notes.append(f"ComfyUI reads `{info.file}` from its folder `models/loras`.")
+    elif info.form == LORA and info.media != "texts":
+        places = {n: f", subfolder={n!r}" if len(info.networks) > 1 else "" for n in info.networks}
+        calls = [f"`PeftModel.from_pretrained(pipe.{n}, PATH{own})`" for n, own in places.items()]
+        notes.append(f"PEFT opens the same folder: {', '.join(calls)}.")
     if info.form != LORA:
         notes.append("All parts are in float32; pass `dtype=torch.bfloat16` for half the memory.")
-    if info.form != LORA and is_unet:
+    if info.form != LORA and info.config["model"]["_target_"].endswith(".SD"):
         notes.append("The pipeline has no safety checker, as none was loaded in training.")
     return notes
 

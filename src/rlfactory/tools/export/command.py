@@ -17,6 +17,8 @@ from torch import Tensor
 from transformers import GenerationConfig
 
 from rlfactory.dynamics.token import Token
+from rlfactory.model.pipelines.adapter_files import ORIGINAL_SDXL
+from rlfactory.model.pipelines.families import UNETS
 from rlfactory.model.pipelines.modular import name_place
 from rlfactory.model.pipelines.noise_levels import noise_levels
 from rlfactory.run.checkpoint.load import holds_critic, load_checkpoint
@@ -117,11 +119,14 @@ def export_run(
             f"--format comfyui: is for LoRA adapters of image models, and this exports {form} of"
             f" {model.media}; leave it out"
         )
-    if options.in_one_file and not model.in_comfyui:
-        raise UserError(
-            f"--format comfyui: ComfyUI reads no adapters of {model.pipeline} by diffusers' names;"
-            " leave it out"
-        )
+    if options.in_one_file:
+        lost = [key for key in model.lora.state_dict() if key.startswith(model.outside_comfyui)]
+        if lost:
+            parts = ", ".join(sorted({key.partition(".")[0] for key in lost}))
+            raise UserError(
+                f"--format comfyui: ComfyUI would leave out the adapters of {parts}, which it does"
+                f" not know of {model.pipeline}; leave it out"
+            )
     add_weight_sets(model, config, [options.weights])
     load_checkpoint(checkpoint, model)
     name = (options.repo or to.absolute().name).split("/")[-1]
@@ -133,6 +138,8 @@ def export_run(
         form=form,
         base=base_model(config, model.media),
         media=model.media,
+        pictures=getattr(model, "pictures", False),
+        networks=[*getattr(model, "trained_networks", ())],
         file=f"{name}.safetensors" if options.in_one_file else None,
     )
     with _new_folder(to) as partial:
@@ -145,7 +152,7 @@ def _fill(folder: Path, info: ExportInfo, model: Any, options: ExportOptions, pa
 
     Returns the code that loads it on this machine, or from the hub if it will be there.
     """
-    if info.form != LORA and info.media == "images":
+    if info.form != LORA and info.media != "texts":
         set_scheduler(model.pipe, info.config)
     adapters, base, repo = info.form == LORA, info.base, options.repo
     published, local = Source(repo or HERE), Source(path)
@@ -259,7 +266,9 @@ def write_lora_file(
         rank: of all adapters.
         alpha: of all adapters; they are scaled by alpha / rank.
     """
-    if pipeline in ("StableDiffusionPipeline", "StableDiffusionXLPipeline"):
+    if pipeline in UNETS:
+        for name, original in ORIGINAL_SDXL.items():
+            state = {key.replace(name, original): value for key, value in state.items()}
         content = convert_state_dict_to_kohya({f"unet.{key}": v for key, v in state.items()})
         # the converter writes the rank
         content |= {key: torch.tensor(float(alpha)) for key in content if key.endswith(".alpha")}

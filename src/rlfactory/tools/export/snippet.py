@@ -1,5 +1,6 @@
 """Code for plain diffusers or transformers that loads an export and samples from it."""
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +16,6 @@ from rlfactory.model.pipelines.modular import is_modular
 from rlfactory.model.pipelines.noise_levels import noise_levels
 from rlfactory.model.pipelines.scheduler_config import (
     DPM_SOLVER,
-    FLOW,
     UNIPC,
     own_shift,
     spacing_of,
@@ -93,7 +93,8 @@ def image_snippet(
                 loads.append(f"pipe.{part}.load_lora_adapter({given})")
             else:
                 loads.append(f"pipe.load_lora_weights({source.path!r}{named})")
-    name, options = _replacement(model.pipe.scheduler, config)
+    takes_levels = _takes_levels(kind)
+    name, options = _replacement(model.pipe.scheduler, config, with_shift=not takes_levels)
     if any(model.pipe.scheduler.config.get(key) != value for key, value in options.items()):
         imports = sorted([name, *imports])
         shown = _keywords(options)
@@ -107,9 +108,9 @@ def image_snippet(
         imports = sorted([kind, name])
     height, width = height_and_width(config["evaluation"]["size"] or config["model"]["size"])
     arguments = {"num_inference_steps": steps, "height": height, "width": width}
-    levels = [] if name == DPM_SOLVER else _levels(model, sigmas, options)
+    levels = [] if name == DPM_SOLVER else _levels(model, sigmas, name, options)
     notes = [OTHER_LEVELS] if levels else []
-    if multistep and levels:
+    if levels and (multistep or not takes_levels):
         levels, notes = [], [ONLY_OWN_LEVELS]
     call = [f"prompt={prompt!r}", _keywords(arguments | own), *levels]
     head = ["import torch", f"from diffusers import {', '.join(imports)}", *source.imports, ""]
@@ -212,28 +213,36 @@ def set_scheduler(pipe: Any, config: Config) -> None:
     """
     if is_modular(pipe):
         return
-    old, shift = pipe.scheduler, config["schedule"].get("shift")
-    name, options = _replacement(old, config)
-    if not options and isinstance(shift, int | float):
-        key = "flow_shift" if is_multistep(old) else "shift"
-        options = {key: float(shift), "use_dynamic_shifting": False}
+    name, options = _replacement(pipe.scheduler, config, with_shift=True)
     if options:
-        pipe.scheduler = getattr(diffusers, name).from_config(old.config, **options)
+        pipe.scheduler = getattr(diffusers, name).from_config(pipe.scheduler.config, **options)
 
 
-def _replacement(scheduler: Any, config: Config) -> tuple[str, Mapping[str, Any]]:
+def _takes_levels(pipeline: str) -> bool:
+    """Whether a pipeline's call takes noise levels; that of a modular one takes any keyword."""
+    known = inspect.signature(getattr(diffusers, pipeline).__call__).parameters
+    return "sigmas" in known or "kwargs" in known
+
+
+def _replacement(
+    scheduler: Any, config: Config, *, with_shift: bool
+) -> tuple[str, Mapping[str, Any]]:
     """The class of the scheduler that takes the steps of the run's evaluation, and options that it
-    needs; without options a pipeline's own does, given the noise levels.
+    needs, among them a shift of the run's own if `with_shift`; without options a pipeline's own
+    does, given the noise levels.
     """
     schedule, name = config["schedule"], type(scheduler).__name__
+    typed = schedule.get("shift")
     if (spacing := spacing_of(schedule)) is not None:
         own = {"timestep_spacing": spacing}
         if "steps_offset" in schedule:
             own["steps_offset"] = schedule["steps_offset"]
         return "DDIMScheduler", {**own, "set_alpha_to_one": False, "clip_sample": False}
     if name != DPM_SOLVER:
-        return name, {}
-    typed = schedule.get("shift")
+        if not with_shift or not isinstance(typed, int | float):
+            return name, {}
+        key = "flow_shift" if is_multistep(scheduler) else "shift"
+        return name, {key: float(typed), "use_dynamic_shifting": False}
     shift = float(typed if isinstance(typed, int | float) else scheduler.config.flow_shift)
     if schedule["kind"] == "dpm" and typed != "dynamic":
         return name, {"solver_order": 1, "flow_shift": shift}
@@ -245,20 +254,22 @@ def is_multistep(scheduler: Any) -> bool:
     return type(scheduler).__name__ == UNIPC and bool(scheduler.config.use_flow_sigmas)
 
 
-def _levels(model: Any, sigmas: Tensor, changed: Config) -> list[str]:
+def _levels(model: Any, sigmas: Tensor, name: str, changed: Config) -> list[str]:
     """The `sigmas` argument of a flow pipeline; [] if the pipeline's default gives the same.
 
-    The scheduler, with these options changed, applies its shift to what it is given, so this
-    inverts the shift first; its conversions leave levels as they are that it has converted before.
+    The scheduler, of class `name` and with these options changed, applies its shift to what it is
+    given, so this inverts the shift first; its conversions leave levels as they are that it has
+    converted before.
     """
     if model.process != "flow":
         return []
-    scheduler, steps = changed or model.pipe.scheduler.config, len(sigmas) - 1
+    scheduler, steps = {**model.pipe.scheduler.config, **changed}, len(sigmas) - 1
     dynamic = bool(scheduler.get("use_dynamic_shifting"))
-    name = FLOW if changed else type(model.pipe.scheduler).__name__
     shift = model.resolution.shift_of(steps) if dynamic else own_shift(name, scheduler)
     kind = BY_PIPELINE[model.pipeline].levels if model.pipeline in BY_PIPELINE else "diffusers"
-    own = Schedule(kind="diffusers" if kind == "dpm" else kind)  # not by a DPM-Solver any more
+    if kind != "uniform":  # whose pipelines give the levels; others have those of their scheduler
+        kind = "unipc" if name == UNIPC else "diffusers"
+    own = Schedule(kind=kind)
     resolution = replace(model.resolution, shift=shift, dynamic=dynamic, step_shift=None)
     default = noise_levels(own, resolution, steps)
     if torch.allclose(sigmas.cpu(), default, rtol=0, atol=1e-5):

@@ -124,11 +124,12 @@ def test_its_other_trainers_are_not_taken_for_grpo() -> None:
         of_keys({**GENEVAL, "train": {**TRAIN, "algorithm": "dpo"}}, 32)
 
 
+TEACHER = {"kl_ref_lora_path": "jieliu/SD3.5M-FlowGRPO-Text"}
 OPD = {"reward_mode": "kl_only", "kl_reward_level": "step_wise", "kl_scale": -1, "kl_norm": "none"}
 
 
 def test_flow_opd_learns_from_its_teacher() -> None:
-    train = {**TRAIN, **OPD, "kl_ref_lora_path": "jieliu/SD3.5M-FlowGRPO-Text", "mar_lora": ""}
+    train = {**TRAIN, **OPD, **TEACHER, "mar_lora": ""}
     made = of_keys({**GENEVAL, "per_prompt_stat_tracking": True, "train": train}, 32)
     assert {*made.dropped} == {"surprise"}
     config = plan_composed(compose(made.command())).config
@@ -150,7 +151,9 @@ def test_flow_opd_learns_from_its_teacher() -> None:
             {**OPD, "reward_mode": "mixed"},
             "is mixed; known are task_only, kl_only",
         ),
-        ({}, {**OPD, "kl_norm": "global"}, "is global; known are none"),
+        ({}, {**OPD, "kl_norm": "global", **TEACHER}, "is global; known are none"),
+        ({}, OPD, "train.reward_mode: is kl_only, which learns from a teacher"),
+        ({}, {**OPD, "kl_ref_lora_path": ""}, "name its adapters by train.kl_ref_lora_path"),
     ],
 )
 def test_what_forks_do_otherwise_is_refused(
