@@ -20,7 +20,7 @@ from rlfactory.config.own_code import named_code
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.checkpoint.checksums import DamagedError, read_manifest
 from rlfactory.run.checkpoint.checksums import verify as verify_checksums
-from rlfactory.run.checkpoint.find import all_checkpoints, checkpoint_of
+from rlfactory.run.checkpoint.find import all_checkpoints, checkpoint_of, reading
 from rlfactory.run.checkpoint.load import load_state
 from rlfactory.run.environment import NUMERICS, changes, read_environments
 from rlfactory.run.folder import RunFolder, RunFolderError
@@ -91,7 +91,8 @@ def verify(
         if changed := [*config_differences(folder, config, stretch)]:
             return _report(stretch, changed)
         print(f"making {stretch.words} again", flush=True)
-        with TemporaryDirectory(prefix="rlfactory_verify_") as name:
+        ends = [checkpoint_of(folder.checkpoints, step) for step in (stretch.begin, stretch.end)]
+        with TemporaryDirectory(prefix="rlfactory_verify_") as name, reading(*ends):
             place, compared = Path(name), "metrics"
             again = remake(folder, layout or config, stretch, moved, place / "again" / path.name)
             if stretch.has_end:
