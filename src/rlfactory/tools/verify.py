@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -85,14 +85,17 @@ def verify(
     Returns:
         The exit code: 0 if all bits are equal, 1 if not, or if the stretch can't be made again.
     """
-    folder, moved = RunFolder(path), moved or {}
+    folder, moved, held = RunFolder(path), moved or {}, ExitStack()
     try:
-        stretch = find_stretch(folder, iteration)
+        # a run in training makes others meanwhile
+        with reading(*all_checkpoints(folder.checkpoints).values()):
+            stretch = find_stretch(folder, iteration)
+            ends = [checkpoint_of(folder.checkpoints, n) for n in (stretch.begin, stretch.end)]
+            held.enter_context(reading(*ends))
         if changed := [*config_differences(folder, config, stretch)]:
             return _report(stretch, changed)
         print(f"making {stretch.words} again", flush=True)
-        ends = [checkpoint_of(folder.checkpoints, step) for step in (stretch.begin, stretch.end)]
-        with TemporaryDirectory(prefix="rlfactory_verify_") as name, reading(*ends):
+        with TemporaryDirectory(prefix="rlfactory_verify_") as name:
             place, compared = Path(name), "metrics"
             again = remake(folder, layout or config, stretch, moved, place / "again" / path.name)
             if stretch.has_end:
@@ -107,6 +110,8 @@ def verify(
     except (RunFolderError, OSError, ValueError) as error:
         print_error(str(error))
         return 1
+    finally:
+        held.close()
 
 
 def _first_operation(
