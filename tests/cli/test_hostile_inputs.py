@@ -20,7 +20,9 @@ import yaml
 from rlfactory.cli import app
 from rlfactory.cli.resume import create_run
 from rlfactory.config.overrides import plan_from_words
+from rlfactory.config.own_code import names_in
 from rlfactory.config.problems import PlanError
+from rlfactory.config.words import typed_value
 from rlfactory.model.lm.loading import load_language_model, load_tokenizer
 from rlfactory.model.pipelines.loading import require_known_libraries
 from rlfactory.reward.backbones.pretrained import read_weights
@@ -29,6 +31,7 @@ from rlfactory.run.checkpoint.load import load_checkpoint, load_optimizer
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.train.process.begun_code import records
 from rlfactory.train.process.worker import read_config
+from rlfactory.utils.current_folder import TRUST, trust_names, trusted_names
 from rlfactory.utils.errors import UserError
 
 CODE = (
@@ -217,6 +220,19 @@ def test_a_folder_of_options_executes_nothing(
     assert ended.value.code == 2
     shown = capsys.readouterr()
     assert "sesame" not in shown.out + shown.err
+
+
+@pytest.mark.parametrize("path", ["r.py", "/my code/r.py", "/a, b [c]/r.py", "/it's/r.py"])
+def test_a_typed_path_of_code_is_trusted_whole(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    value = typed_value(f"{path}:score")
+    words = [f"reward.function={value}", f"reward.of=[shapes,{value}]"]
+    words.append(f"reward={{_target_:evil.Evil,function:{value}}}")
+    for word in words:
+        assert f"{os.path.realpath(path)}:score" in names_in([word]), word
+    assert os.path.realpath(path) in names_in([f"trust={typed_value([path])}"])
+    monkeypatch.setenv(TRUST, "")
+    trust_names(["mine", f"{path}:score"])
+    assert trusted_names() == {"mine", f"{path}:score"}
 
 
 SWEEPS = {

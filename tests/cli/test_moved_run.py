@@ -1,6 +1,7 @@
 """A run in another folder than it was made in, whose model, prompts and reward file have moved."""
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,9 @@ from typing import Any
 import pytest
 
 from rlfactory.cli import app, run_commands
+from rlfactory.config.problems import PlanError
 from rlfactory.run.folder import RunFolder
+from rlfactory.utils.current_folder import TRUST
 
 REWARD = """
 def letters(prompts, completions):
@@ -88,6 +91,22 @@ def test_a_typed_prompt_needs_neither_prompts_nor_reward_and_nothing_is_overwrit
     assert "2 samples in" in capsys.readouterr().out
     assert (run / "samples" / "drawn_001" / "samples.json").read_text() == first
     assert (run / "samples" / "drawn_002" / "texts.md").is_file()
+
+
+def test_on_another_machine_the_word_that_a_refusal_types_works(
+    moved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was refused itself, by each command; so were folders with `=`, and code below commas."""
+    run = tmp_path / "a=b, c {d}" / "whole"
+    shutil.copytree(moved / "whole", run)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
+    for command, flags in {"evaluate": [], "verify": [], "export": ["--to", "exported"]}.items():
+        monkeypatch.setenv(TRUST, "")
+        words = [command, str(run), *flags, "model.path=model"]
+        with pytest.raises(PlanError, match="code of its own") as refused:
+            app.dispatch(words)
+        _, _, typed = refused.value.problems[0].message.partition("then type ")
+        assert app.dispatch([*words, *shlex.split(typed)]) == 0
 
 
 def test_prompts_of_a_file_and_greedy_texts(tmp_path: Path, capsys: Any) -> None:

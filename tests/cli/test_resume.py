@@ -231,6 +231,7 @@ def test_a_run_that_somebody_works_on_is_refused_at_once(
             ["resume", str(finished)],
             ["resume", str(finished), "--take-over"],
             [f"run_dir={finished}", *words],
+            ["check", f"run_dir={finished}", *words],
             [f"run_dir={finished}", *words, "seed=7", "--force"],
         ):
             assert f"in use by process {os.getpid()} on" in refused(*typed)

@@ -6,6 +6,7 @@ import pytest
 
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.report.discover import find_inputs, is_run, reports_of
+from rlfactory.run.lock import owned
 from rlfactory.sweep.table import TABLE_FILE
 
 Make = Callable[..., Path]
@@ -90,9 +91,17 @@ def test_nothing_that_is_done_is_no_report(
     problem = problem_of(run)
     assert problem.message == "no run is done yet (1 failed)"
     assert problem.fix == f"rlfactory resume {run}"
-    problem = problem_of(make_sweep(tmp_path / "s"))
+    with owned(run):
+        problem = problem_of(run)
+    assert f"(1 failed); {run} is in use by process" in problem.message
+    assert not problem.fix
+    sweep = make_sweep(tmp_path / "s")
+    problem = problem_of(sweep)
     assert problem.message == "no run is done yet (4 not begun)"
-    assert problem.fix == "rlfactory sweep made size=tiny"
+    assert not problem.fix, "its file may be anywhere"
+    table = json.loads((sweep / TABLE_FILE).read_text())
+    (sweep / TABLE_FILE).write_text(json.dumps(table | {"name": "window"}))
+    assert problem_of(sweep).fix == f"rlfactory sweep window size=tiny sweep_dir={sweep}"
 
 
 def test_only_damaged_runs_say_what_is_wrong_with_them(tmp_path: Path, make_run: Make) -> None:

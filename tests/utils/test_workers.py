@@ -79,6 +79,16 @@ def test_a_thread_that_was_ended_begins_no_further_call():
     assert not second.done()
 
 
+def test_a_thread_ends_with_its_last_reference():
+    """A logger has one: each training in a process, in a notebook say, left one behind."""
+    worker = WorkerThread("t")
+    future, thread = worker.submit(lambda: 1), worker._thread
+    del worker
+    thread.join(10)
+    assert not thread.is_alive()
+    assert future.result(10) == 1
+
+
 def test_what_a_killed_program_has_started_ends_with_it(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(

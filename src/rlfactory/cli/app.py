@@ -198,7 +198,7 @@ def _run_non_main(plan: "Plan", force: bool) -> int:
 
 def check(overrides: Sequence[str]) -> int:
     """Print the plan only, of a multirun those of all jobs; PlanError if a run folder is in use."""
-    from rlfactory.cli.resume import require_usable
+    from rlfactory.cli.resume import require_unlocked, require_usable
 
     if MULTIRUN_FLAGS & {*overrides}:
         from rlfactory.cli.multirun import describe_jobs, planned_jobs
@@ -210,6 +210,8 @@ def check(overrides: Sequence[str]) -> int:
     _refuse_words(overrides)
     plan = _plan(overrides)
     require_usable(plan)
+    # an owner that can't be seen from here is asked about when the run is started
+    require_unlocked(plan.run_dir, take_over=True)
     print(plan.table(color=sys.stdout.isatty()))
     return 0
 

@@ -4,7 +4,7 @@ import argparse
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from rlfactory.utils.console import silence_notices
 from rlfactory.utils.data_files import FileError
 from rlfactory.utils.dotted_keys import absolute, file_of, path_values
 from rlfactory.utils.live_objects import references_in
-from rlfactory.utils.text import typed_path
+from rlfactory.utils.text import is_override, typed_path
 
 FORCE = "--force"
 LAYOUT = ("micro_batch", "sample_batch", "hardware")
@@ -179,13 +179,13 @@ def import_config(words: Sequence[str]) -> int:
 def evaluate(words: Sequence[str]) -> int:
     """Evaluate a run's weights; overrides of EVALUATION_KEYS change how."""
     best, words = "--best" in words, [word for word in words if word != "--best"]
-    if not words or "=" in words[0]:
+    if not words or is_override(words[0]):
         raise PlanError([Problem("RUN", "no run folder named; type rlfactory evaluate RUN")])
     from rlfactory.config.evaluation_prompts import takes_all
     from rlfactory.config.overrides import override_frozen, plan_composed
     from rlfactory.config.words import SEARCHPATH
 
-    run, overrides = typed_path(words[0]), words[1:]
+    run, overrides = typed_path(words[0]), _without_trust(words[1:])
     frozen = require_run(run)
     paths = path_values(frozen["model"], "model.")
     moved = [word for word in overrides if override_key(word) in paths]
@@ -224,12 +224,18 @@ def _greedy(word: str, frozen: Mapping[str, Any]) -> str:
     return "dynamics.top_k=1" if is_zero else word
 
 
+def _without_trust(words: Iterable[str]) -> list[str]:
+    """Words without `trust=[...]`, which has been read before any command."""
+    return [word for word in words if override_key(word) != "trust"]
+
+
 def sync(words: Sequence[str]) -> int:
     """Replay everything that run folders recorded to a logger, from the beginning."""
     from rlfactory.cli.resume import require_unlocked
     from rlfactory.tools.sync import chosen_logger, replay_to_logger
 
-    runs, overrides = [w for w in words if "=" not in w], [w for w in words if "=" in w]
+    runs = [word for word in words if not is_override(word)]
+    overrides = _without_trust(word for word in words if is_override(word))
     if not runs:
         raise PlanError([Problem("RUN", "no run folder named; type rlfactory sync RUN")])
     configs = {run: chosen_logger(require_run(run), overrides) for run in map(typed_path, runs)}
@@ -325,7 +331,7 @@ def relocations(run: Path, words: Sequence[str], config: Mapping[str, Any]) -> d
     """
     known = path_values(config)
     moved, problems = {}, []
-    for word in words:
+    for word in _without_trust(words):
         key, mark, value = word.partition("=")
         if not mark or key not in known:
             message = "is no path of this run"

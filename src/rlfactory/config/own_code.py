@@ -7,6 +7,7 @@ this user had it (`train/process/begun_code.py`). A file that somebody sent can'
 
 import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,13 +33,31 @@ def names_in(words: Iterable[str]) -> set[str]:
     found = set[str]()
     for word in words:
         key, _, value = word.partition("=")
-        if override_key(key) == "trust":
+        is_list = override_key(key) in ("reward", "reward.of", "eval_rewards.of")
+        is_trust = override_key(key) == "trust"
+        if is_trust or is_list or FUNCTION in word:
+            found |= {  # whole: a path may have spaces and commas
+                text
+                for key, text in _texts_of(word)
+                if is_trust or last_part(key) == FUNCTION or (is_list and ":" in text)
+            }
+        if is_trust:
             found |= {*re.findall(r"[^\s,'\"\[\]]+", value)}
         else:
             found |= {*_FUNCTION.findall(word)}
-            if override_key(key) in ("reward", "reward.of", "eval_rewards.of"):
+            if is_list:
                 found |= {*re.findall(r"[^\s,'\"\[\]{}=:]+:\w+", value)}
     return {_absolute(name) for name in found}
+
+
+def _texts_of(word: str) -> list[tuple[str, str]]:
+    """The texts in the value of an override, by key; none where Hydra can't read it."""
+    from rlfactory.config._hydra import CompositionError, parse  # not in a run's own process
+
+    try:
+        return [*texts(parse([word])[0].value(), override_key(word))]
+    except CompositionError:
+        return []
 
 
 def untrusted(config: Mapping[str, Any], words: Sequence[str] = ()) -> list[Problem]:
@@ -46,7 +65,7 @@ def untrusted(config: Mapping[str, Any], words: Sequence[str] = ()) -> list[Prob
     allowed = names_in(words) | {_absolute(name) for name in trusted_names()}
     claims = trusted_by(config)
     return [
-        Problem(key, f"{value} is code of its own; read it, then type trust=[{_place(value)}]")
+        Problem(key, f"{value} is code of its own; read it, then type {_trusting(value)}")
         for key, value in named_code(config)
         # without any `trust` the schema has said so
         if (":" in value or is_allowed(value, claims))
@@ -64,6 +83,13 @@ def _place(value: str) -> str:
     """The package of an import path, or the file of a function."""
     place = value.rpartition(":")[0] if ":" in value else value
     return place if place.endswith(".py") else place.partition(".")[0]
+
+
+def _trusting(value: str) -> str:
+    from rlfactory.config.words import typed_value
+
+    typed = f"trust={typed_value([_place(value)])}"
+    return shlex.quote(typed) if "'" in typed else typed
 
 
 def _packages(value: str) -> Iterator[str]:

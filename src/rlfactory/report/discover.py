@@ -16,7 +16,10 @@ from rlfactory.report.leaderboard import entries_of
 from rlfactory.report.measure import declared, scores_of
 from rlfactory.report.read import RunRecord, read_run
 from rlfactory.report.report import Report
-from rlfactory.run.folder import RunFolder
+from rlfactory.run.folder import RunFolder, RunFolderError
+from rlfactory.run.lock import require_free
+from rlfactory.sweep.folder import default_folder
+from rlfactory.sweep.sweep_file import sweeps
 from rlfactory.sweep.table import TABLE_FILE, Column, Table
 from rlfactory.utils.text import plural
 
@@ -45,7 +48,7 @@ def _file_name(text: str) -> str:
 def report_of_sweep(table: Table, folder: Path) -> Report:
     """Build the report of a sweep's own table."""
     groups = groups_of_table(table, folder)
-    _require_done(groups, folder, f"rlfactory sweep {table.name} size={table.size}")
+    _require_done(groups, folder, _sweeping(table, folder))
     title = table.about.title if table.size == "full" else f"{table.about.title} ({table.size})"
     built = build_report(title, table.about, table.columns, groups)
     claims = claim_results(table.claims, built.columns, groups, table.size)
@@ -92,6 +95,15 @@ def _table(folder: Path) -> Table:
         raise PlanError([Problem(str(folder), f"its sweep.json can't be read: {error}")]) from error
 
 
+def _sweeping(table: Table, folder: Path) -> str:
+    """The command that runs a sweep which ships; "" of one's own, whose file can't be known."""
+    if table.name not in sweeps():
+        return ""
+    words = ["rlfactory", "sweep", table.name, f"size={table.size}"]
+    is_default = folder.absolute() == default_folder(table.name, table.size).absolute()
+    return shlex.join([*words, *([] if is_default else [f"sweep_dir={folder}"])])
+
+
 def _require_done(groups: Sequence[Group], path: Path, fix: str) -> None:
     """PlanError unless some run is done."""
     if any(group.runs for group in groups):
@@ -100,6 +112,11 @@ def _require_done(groups: Sequence[Group], path: Path, fix: str) -> None:
     states = Counter(run.status for run in runs)
     counts = ", ".join(f"{count} {state}" for state, count in states.items()) or "no runs"
     faults = "".join(f"; {run.path}: {run.fault}" for run in runs if run.fault)
+    try:
+        if not is_sweep(path):
+            require_free(path)
+    except RunFolderError as error:  # it can't be resumed
+        faults, fix = f"{faults}; {error}", ""
     raise PlanError([Problem(str(path), f"no run is done yet ({counts}){faults}", fix)])
 
 

@@ -40,6 +40,7 @@ from rlfactory.sweep.process import (
 from rlfactory.sweep.search import Search, search_of
 from rlfactory.sweep.sweep_file import SweepFile, file_of, read_sheet, sweeps
 from rlfactory.sweep.table import Job, Table
+from rlfactory.utils.text import is_override
 
 
 def gpus(asked: Sequence[str] | None = None) -> list[str]:
@@ -75,7 +76,7 @@ class Sweep:
 def sweep(words: Sequence[str]) -> int:
     """Print the plan; without `--plan` then run what is not done yet. Returns the exit code."""
     words = sorted(words, key=lambda word: word.startswith("-"))  # the name first
-    if not words or "=" in words[0]:
+    if not words or is_override(words[0]):
         return list_sweeps()
     asked = prepared(read_request(words))
     lines = plan_lines(asked.sheet, asked.table, asked.jobs, asked.plans, asked.folder)

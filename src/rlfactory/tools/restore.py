@@ -13,7 +13,7 @@ from rlfactory.model.weight_sets import REFERENCE
 from rlfactory.report.summary import mean_sections
 from rlfactory.report.text_table import Terminal
 from rlfactory.run.checkpoint.checksums import DamagedError, verify
-from rlfactory.run.checkpoint.find import best_step, checkpoint_of, newest
+from rlfactory.run.checkpoint.find import best_step, checkpoint_of, newest, reading
 from rlfactory.run.checkpoint.load import load_checkpoint, load_initial_weights
 from rlfactory.run.disk_errors import OF_DISK, explain_disk_errors
 from rlfactory.run.folder import RunFolder, RunFolderError, try_to_write
@@ -48,7 +48,9 @@ def restored_run(
         UserError: also where memory runs out in the block.
     """
     try:
-        yield restored_components(find_checkpoint(path, best), config, sets)
+        with found_checkpoint(path, best) as checkpoint:
+            restored = restored_components(checkpoint, config, sets)
+        yield restored
     except Exception as error:
         if is_out_of_memory(error):
             raise UserError(explain_out_of_memory(error, config)) from error
@@ -96,6 +98,17 @@ def find_checkpoint(path: Path, best: bool) -> Path:
     except DamagedError as error:
         raise RunFolderError(f"{checkpoint} is damaged: {error}; leave out --best") from error
     return checkpoint
+
+
+@contextmanager
+def found_checkpoint(path: Path, best: bool) -> Iterator[Path]:
+    """`find_checkpoint`, which a process that trains the run removes no more within the block."""
+    while True:
+        checkpoint = find_checkpoint(path, best)
+        with reading(checkpoint):
+            if checkpoint.is_dir():
+                yield checkpoint
+                return
 
 
 def evaluate(path: Path, config: Config, best: bool) -> None:

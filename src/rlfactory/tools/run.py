@@ -112,18 +112,17 @@ class Run:
         """
         from rlfactory.hardware.torch_defaults import torch_defaults
         from rlfactory.run.inputs import with_inputs
-        from rlfactory.tools.restore import find_checkpoint, restored_components
+        from rlfactory.tools.restore import restored_run
         from rlfactory.tools.sample import SamplingOptions, draw_samples, sampling_config
 
         with torch_defaults(), live_objects(self._required({}, of_model=True)):
-            checkpoint = find_checkpoint(self.path, best)
             config = with_inputs(self.config, self.folder)
             given = [as_prompt(prompt) for prompt in prompts]
             sampled = sampling_config(config, given, SamplingOptions())
-            components, evaluator = restored_components(checkpoint, sampled, [weights])
             texts = [prompt for prompt in given for _ in range(count)]
-            drawn = draw_samples(components, evaluator, texts, seed, weights)
-        del components, evaluator
+            with restored_run(self.path, sampled, best, weights) as (components, evaluator):
+                drawn = draw_samples(components, evaluator, texts, seed, weights)
+            del components, evaluator
         gc.collect()  # an image model refers to itself
         return as_list(drawn)
 
@@ -153,14 +152,13 @@ class Run:
         """
         from rlfactory.hardware.torch_defaults import torch_defaults
         from rlfactory.tools.export.command import ExportOptions, export_run
-        from rlfactory.tools.restore import find_checkpoint
+        from rlfactory.tools.restore import found_checkpoint
 
         with torch_defaults(), live_objects(self._required({}, of_model=True)):
             config = self.config
-            chosen = weights or config["evaluation"]["weights"]
-            checkpoint = find_checkpoint(self.path, best)
-            options = ExportOptions(chosen, merge)
-            export_run(self.folder, config, checkpoint, Path(to), options)
+            options = ExportOptions(weights or config["evaluation"]["weights"], merge)
+            with found_checkpoint(self.path, best) as checkpoint:
+                export_run(self.folder, config, checkpoint, Path(to), options)
         return Path(to)
 
     @silenced_notices()

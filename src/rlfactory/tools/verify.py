@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,14 +16,15 @@ from typing import IO, Any
 import yaml
 
 from rlfactory.config.frozen import differences, format_diff, upgrade
+from rlfactory.config.own_code import named_code
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.checkpoint.checksums import DamagedError, read_manifest
 from rlfactory.run.checkpoint.checksums import verify as verify_checksums
-from rlfactory.run.checkpoint.find import all_checkpoints, checkpoint_of
+from rlfactory.run.checkpoint.find import all_checkpoints, checkpoint_of, reading
 from rlfactory.run.checkpoint.load import load_state
 from rlfactory.run.environment import NUMERICS, changes, read_environments
 from rlfactory.run.folder import RunFolder, RunFolderError
-from rlfactory.run.inputs import remember
+from rlfactory.run.inputs import remember, with_inputs
 from rlfactory.run.metrics import read
 from rlfactory.tools.bit_differences import (
     checkpoint_differences,
@@ -35,6 +36,7 @@ from rlfactory.train.operations import VARIABLE, first_difference
 from rlfactory.train.process.launch import run_or_launch
 from rlfactory.train.process.run_arguments import RunArguments
 from rlfactory.utils.console import print_error
+from rlfactory.utils.current_folder import trust_names
 from rlfactory.utils.processes import SIGNALS
 
 Config = Mapping[str, Any]
@@ -83,9 +85,13 @@ def verify(
     Returns:
         The exit code: 0 if all bits are equal, 1 if not, or if the stretch can't be made again.
     """
-    folder, moved = RunFolder(path), moved or {}
+    folder, moved, held = RunFolder(path), moved or {}, ExitStack()
     try:
-        stretch = find_stretch(folder, iteration)
+        # a run in training makes others meanwhile
+        with reading(*all_checkpoints(folder.checkpoints).values()):
+            stretch = find_stretch(folder, iteration)
+            ends = [checkpoint_of(folder.checkpoints, n) for n in (stretch.begin, stretch.end)]
+            held.enter_context(reading(*ends))
         if changed := [*config_differences(folder, config, stretch)]:
             return _report(stretch, changed)
         print(f"making {stretch.words} again", flush=True)
@@ -104,6 +110,8 @@ def verify(
     except (RunFolderError, OSError, ValueError) as error:
         print_error(str(error))
         return 1
+    finally:
+        held.close()
 
 
 def _first_operation(
@@ -219,6 +227,8 @@ def remake(
     quiet = {**config, **QUIET, "checkpoint": {**config["checkpoint"], **ONLY_AT_END}}
     write_text(copy.config, yaml.safe_dump(quiet, sort_keys=False, allow_unicode=True))
     remember(copy, moved)
+    # the command has refused what may not run, by the places in the run's own folder
+    trust_names(code for _, code in named_code(with_inputs(quiet, copy)))
     # forced, since the checkpoint has another logger; the command has compared the configurations
     arguments = RunArguments(place, until=stretch.end, force=True, temporary=True)
     with (place / OUTPUT).open("w", encoding="utf-8") as output, _printing_to(output):

@@ -4,6 +4,8 @@ Whoever stands in a folder that somebody sent would otherwise run a file there w
 something that a library imports late: `attr.py`, `hydra_plugins/`, the metadata of a package.
 """
 
+import csv
+import io
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -24,7 +26,8 @@ _IMPORT_SYSTEM = "<frozen importlib"
 
 def trusted_names() -> frozenset[str]:
     """The names in the environment variable."""
-    return frozenset(filter(None, (n.strip() for n in os.environ.get(TRUST, "").split(","))))
+    names = next(csv.reader([os.environ.get(TRUST, "")], skipinitialspace=True), [])
+    return frozenset(filter(None, map(str.strip, names)))
 
 
 def trusted_packages() -> list[str]:
@@ -36,7 +39,9 @@ def trust_names(names: Iterable[str]) -> None:
     """Let this process, and those that it starts, run packages and files."""
     every = sorted({*trusted_names(), *names})
     if every:
-        os.environ[TRUST] = ",".join(every)
+        line = io.StringIO()
+        csv.writer(line, lineterminator="").writerow(every)  # quotes names that have commas
+        os.environ[TRUST] = line.getvalue()
 
 
 def leave_current_folder() -> None:

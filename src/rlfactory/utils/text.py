@@ -1,5 +1,6 @@
 """Text that somebody else wrote, as plain Markdown; counts in words; text typed in a shell."""
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -33,6 +34,11 @@ def typed_path(word: str) -> Path:
     """
     path = Path(word).expanduser()
     return path.absolute() if str(path).startswith("-") else path
+
+
+def is_override(word: str) -> bool:
+    """Whether a word is KEY=VALUE, and not the path of something that is there."""
+    return "=" in word and not os.path.exists(typed_path(word))
 
 
 def table_lines(sides: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

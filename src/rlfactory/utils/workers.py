@@ -14,15 +14,18 @@ from contextlib import suppress
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Thread
+from threading import Event, Thread
 from time import monotonic
 from typing import Any, TypeVar
+from weakref import finalize
 
 T = TypeVar("T")
+_Calls = SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
 
 
 class WorkerThread:
-    """Makes calls one after the other in a daemon thread; which no exit waits for.
+    """Makes calls one after the other in a daemon thread, which no exit waits for, and which ends
+    once nothing refers to this object and its calls are made.
 
     Args:
         name: of the thread.
@@ -33,10 +36,12 @@ class WorkerThread:
     """
 
     def __init__(self, name: str, prepare: Callable[[], None] | None = None) -> None:
-        self.is_stuck = self._ended = False
-        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        self._prepare = prepare
-        self._thread = Thread(target=self._work, name=name, daemon=True)
+        self.is_stuck = False
+        self._ended, self._calls = Event(), _Calls()
+        # no method of this object, which would never be collected then
+        own = (self._calls, self._ended, prepare)
+        self._thread = Thread(target=_make_calls, args=own, name=name, daemon=True)
+        finalize(self, self._calls.put, None)
 
     def submit(self, work: Callable[[], T]) -> "Future[T]":
         """The future result of a call, which begins once those before it have returned."""
@@ -62,19 +67,20 @@ class WorkerThread:
 
     def end(self) -> None:
         """Begin no further call."""
-        self._ended = True
+        self._ended.set()
         self._calls.put(None)
 
-    def _work(self) -> None:
-        if self._prepare is not None:
-            self._prepare()
-        while (call := self._calls.get()) is not None and not self._ended:
-            future, work = call
-            try:
-                future.set_result(work())
-            except BaseException as error:  # raised again by `Future.result`
-                future.set_exception(error)
-            del call, future, work  # else they stay in memory while the thread waits
+
+def _make_calls(calls: _Calls, ended: Event, prepare: Callable[[], None] | None) -> None:
+    if prepare is not None:
+        prepare()
+    while (call := calls.get()) is not None and not ended.is_set():
+        future, work = call
+        try:
+            future.set_result(work())
+        except BaseException as error:  # raised again by `Future.result`
+            future.set_exception(error)
+        del call, future, work  # else they stay in memory while the thread waits
 
 
 class WorkerProcess:

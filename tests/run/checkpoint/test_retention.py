@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlfactory.run.checkpoint.find import BEST_FILE, Best, Retention, best_step, remove
+from rlfactory.run.checkpoint import find
+from rlfactory.run.checkpoint.checksums import write_manifest
+from rlfactory.run.checkpoint.find import BEST_FILE, Best, Retention, best_step, reading, remove
 from rlfactory.run.scores import Scores
 from rlfactory.utils.data_files import FileError
 
@@ -52,6 +54,36 @@ def test_a_step_that_went_too_far_takes_no_part(
     tmp_path: Path, kl: float, takes_part: bool
 ) -> None:
     assert Best(tmp_path, "main", kl=0.1).beaten_by(scores(1.0, kl)) is takes_part
+
+
+def test_what_another_process_reads_stays_until_the_next_time(tmp_path: Path) -> None:
+    """Evaluations, exports and samples of a run in training failed in the middle."""
+    folders = [tmp_path / f"step_{step:06d}" for step in (1, 2, 3)]
+    for folder in folders:
+        folder.mkdir()
+        write_manifest(folder, {})
+    keep = Retention(1, 0)
+    with reading(tmp_path / "step_000009", folders[0]), reading(folders[0]):
+        keep.clear(tmp_path, [1, 2, 3], None)
+        assert [folder.exists() for folder in folders] == [True, False, True]
+    keep.clear(tmp_path, [1, 2, 3], None)
+    assert [folder.exists() for folder in folders] == [False, False, True]
+
+
+def test_a_checkpoint_that_goes_while_it_is_checked_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = (tmp_path / f"step_{step:06d}" for step in (1, 2))
+    first.mkdir()
+
+    def trained_meanwhile(folder: Path) -> None:
+        if folder == first:
+            first.rename(second)
+            raise FileNotFoundError(first / "state.json")
+
+    monkeypatch.setattr(find, "verify", trained_meanwhile)
+    assert find.newest(tmp_path) == second
+    assert not caplog.messages
 
 
 def test_a_later_attempt_knows_what_was_the_best(tmp_path: Path) -> None:

@@ -4,13 +4,15 @@ import logging
 import math
 import re
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from rlfactory.run.atomic_write import remove_all, write_json
-from rlfactory.run.checkpoint.checksums import DamagedError, verify
+from rlfactory.run.checkpoint.checksums import MANIFEST_FILE, DamagedError, verify
 from rlfactory.utils.data_files import read_json
 from rlfactory.utils.fault_injection import fault_point
 
@@ -47,6 +49,8 @@ def newest(checkpoints: Path, report: Callable[[str], None] | None = None) -> Pa
         try:
             verify(folder)
         except (DamagedError, OSError) as error:
+            if not folder.is_dir():  # removed just now by the process that trains, for a newer one
+                return newest(checkpoints, report)
             renamed = "" if report is None else f"; it is kept as {put_aside(folder).name}"
             damage = f"checkpoint {folder.name} is damaged: {error}{renamed}"
             message = f"{damage}; the one before is used"
@@ -169,9 +173,32 @@ class Retention:
             remove(folders[step])
 
 
+@contextmanager
+def reading(*folders: Path) -> Iterator[None]:
+    """Within the block the process that trains a run removes none of these checkpoints, where their
+    disk has locks. One that is gone already is none.
+    """
+    with ExitStack() as stack:
+        for folder in folders:
+            with suppress(OSError):
+                flock(stack.enter_context((folder / MANIFEST_FILE).open("rb")), LOCK_SH)
+        yield
+
+
 def remove(folder: Path) -> None:
-    """Remove a checkpoint. It is renamed first: half of one must not look like a checkpoint."""
+    """Remove a checkpoint, unless another process reads it; the next one is a time to try again.
+
+    It is renamed first: half of one must not look like a checkpoint.
+    """
     doomed = folder.with_name(f".{folder.name}.removed")
-    folder.rename(doomed)
+    with ExitStack() as stack:
+        try:
+            manifest = stack.enter_context((folder / MANIFEST_FILE).open("rb+"))
+            flock(manifest, LOCK_EX | LOCK_NB)
+        except BlockingIOError:
+            return
+        except OSError:  # it has no manifest, or the disk no locks
+            pass
+        folder.rename(doomed)
     fault_point("removing")
     shutil.rmtree(doomed)

@@ -35,7 +35,7 @@ from rlfactory.tools.export.snippet import (
     text_snippet,
 )
 from rlfactory.tools.export.upload import Upload
-from rlfactory.tools.restore import add_weight_sets, find_checkpoint, located_config
+from rlfactory.tools.restore import add_weight_sets, found_checkpoint, located_config
 from rlfactory.train.build import Config, instantiate_group, merge_adapters_below
 from rlfactory.utils.errors import UserError
 
@@ -80,10 +80,9 @@ def export(
         best: take the best checkpoint by evaluation score instead of the newest one.
         moved: paths by key, where the run's model lies elsewhere now.
     """
-    checkpoint = find_checkpoint(path, best)
-    if upload is not None:
-        upload.prepare()
-    with TemporaryDirectory() as temporary:
+    with found_checkpoint(path, best) as checkpoint, TemporaryDirectory() as temporary:
+        if upload is not None:
+            upload.prepare()
         written = to or Path(temporary) / "export"
         config = located_config(path, moved)
         code = export_run(RunFolder(path), config, checkpoint, written, options)
