@@ -15,7 +15,6 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from rlfactory.dynamics.token import Token
 from rlfactory.model.causal_lm import CausalLM
-from rlfactory.model.lm.logits import require_known_passes
 from rlfactory.model.memory import Memory
 from rlfactory.model.precision import Precision
 from rlfactory.prompts.ops.chat import ChatText
@@ -141,22 +140,6 @@ def test_experts_that_are_named_are_refused(folder: Folder) -> None:
         CausalLM(CPU, path=str(folder("qwen3_next")), finetune="lora", lora_targets=targets)
 
 
-@pytest.mark.parametrize(
-    ("architecture", "wrong"),
-    [
-        ("deepseek_v4", "computes other logits after padding"),
-        ("mamba", "computes other logits on a cache"),
-        ("openai-gpt", "fails on a cache"),
-        ("recurrent_gemma", "computes other logits on a cache"),
-    ],
-)
-def test_a_model_that_draws_otherwise_than_it_learns_is_refused(
-    architecture: str, wrong: str, folder: Folder
-) -> None:
-    with pytest.raises(ModelError, match=f"{wrong}.*, and is not supported"):
-        CausalLM(CPU, path=str(folder(architecture)))
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_else_is_in_the_batch_changes_no_likelihood(kind: str, folder: Folder) -> None:
     model = CausalLM(CPU, path=str(folder(kind)))
@@ -232,19 +215,3 @@ def test_a_response_that_does_not_fit_is_told_the_length_that_does(folder: Folde
     model.check_lengths(PROMPTS[:1], fitting)
     with pytest.raises(ModelError, match="leave 120 for a prompt; shorten the prompts, or leave"):
         model.check_lengths(["x" * 200], 8)
-
-
-def test_other_logits_are_refused(folder: Folder) -> None:
-    network = AutoModelForCausalLM.from_pretrained(folder("llama"), dtype=torch.float32)
-    require_known_passes(network, "here")
-    network.lm_head.register_forward_hook(lambda *_: None)
-    forward = network.forward
-
-    def squared(*args: Any, **options: Any) -> Any:
-        output = forward(*args, **options)
-        output.logits = output.logits**2
-        return output
-
-    network.forward = squared
-    with pytest.raises(ModelError, match="path=here: LlamaForCausalLM computes its logits"):
-        require_known_passes(network, "here")

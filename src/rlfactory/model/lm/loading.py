@@ -20,7 +20,7 @@ from transformers import (
 from transformers.activations import NewGELUActivation
 from transformers.utils import GENERATION_CONFIG_NAME
 
-from rlfactory.model.lm.logits import require_known_passes
+from rlfactory.model.lm.known_passes import require_known_passes
 from rlfactory.model.lm.trainable import gguf_of, is_lora, unwrapped
 from rlfactory.model.pipelines.hub import explained, no_bars
 from rlfactory.model.pipelines.local_models import part_variant, resolve

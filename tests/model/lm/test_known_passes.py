@@ -1,0 +1,49 @@
+"""What is compared of an architecture when it is loaded, and what is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_language_models import save_language_model
+from transformers import AutoModelForCausalLM
+
+from rlfactory.model.causal_lm import CausalLM
+from rlfactory.model.lm.known_passes import require_known_passes
+from rlfactory.utils.errors import ModelError
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "wrong"),
+    [
+        ("deepseek_v4", "computes other logits after padding"),
+        ("mamba", "computes other logits on a cache"),
+        ("openai-gpt", "fails on a cache"),
+        ("recurrent_gemma", "computes other logits on a cache"),
+    ],
+)
+def test_a_model_that_draws_otherwise_than_it_learns_is_refused(
+    architecture: str, wrong: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ModelError, match=f"{wrong}.*, and is not supported"):
+        CausalLM(CPU, path=str(save_language_model(tmp_path, architecture)))
+
+
+def test_other_logits_are_refused(tmp_path: Path) -> None:
+    network = AutoModelForCausalLM.from_pretrained(
+        save_language_model(tmp_path, "llama"), dtype=torch.float32
+    )
+    require_known_passes(network, "here")
+    network.lm_head.register_forward_hook(lambda *_: None)
+    forward = network.forward
+
+    def squared(*args: Any, **options: Any) -> Any:
+        output = forward(*args, **options)
+        output.logits = output.logits**2
+        return output
+
+    network.forward = squared
+    with pytest.raises(ModelError, match="path=here: LlamaForCausalLM computes its logits"):
+        require_known_passes(network, "here")
