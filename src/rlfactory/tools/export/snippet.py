@@ -27,7 +27,11 @@ Config = Mapping[str, Any]
 
 TRUNCATED = (
     "The run rounded the network's timesteps down to integers (`model.timesteps=truncated`);"
-    " diffusers passes the exact time."
+    " diffusers passes the exact time, and its samples differ."
+)
+EXACT = (
+    "The run gave the network exact times (`model.timesteps=exact`); the scheduler rounds"
+    " them down to integers, and its samples differ."
 )
 OTHER_LEVELS = (
     "The run's evaluation uses other noise levels than the pipeline's default: `sigmas` sets them."
@@ -120,9 +124,11 @@ def image_snippet(
         loads.append(PICTURE.format(*reversed(height_and_width(config["model"]["size"]))))
         call.insert(1, "image=picture")
     code = [*head, *loads, *model.pipeline_settings(), sample.format(", ".join(call))]
-    truncated = config["model"].get("timesteps") == "truncated"
-    truncated = truncated and not multistep and name != DPM_SOLVER
-    return Snippet("\n".join(code), (*([TRUNCATED] if truncated else []), *notes))
+    rounds = multistep or name == DPM_SOLVER
+    told = {"truncated": TRUNCATED, "exact": EXACT}.get(config["model"].get("timesteps"))
+    if told is not None and rounds == (told == EXACT):
+        notes = [told, *notes]
+    return Snippet("\n".join(code), tuple(notes))
 
 
 def _loading_of_blocks(
