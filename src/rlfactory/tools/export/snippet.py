@@ -81,7 +81,12 @@ def image_snippet(
     kind, dtype = model.pipeline, config.get("precision", {}).get("rollout", "float32")
     whole = source.base or repr(source.path)
     imports, own = [kind], model.pipeline_arguments()
-    loads = [f"pipe = {kind}.from_pretrained({whole}, dtype=torch.{dtype})"]
+    # diffusers asks for every part that the class doesn't call optional, such as SD3's T5
+    optional = getattr(model.pipe, "_optional_components", ())
+    parts = getattr(model.pipe, "components", {}).items()
+    lacks = [f", {n}=None" for n, part in parts if part is None and n not in optional]
+    given = "".join(part for part in lacks if part not in whole)
+    loads = [f"pipe = {kind}.from_pretrained({whole}{given}, dtype=torch.{dtype})"]
     sample = "image = pipe({}).images[0]"
     if model.media == "videos":
         sample = "frames = pipe({}).frames[0]"
