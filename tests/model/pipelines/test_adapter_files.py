@@ -1,16 +1,25 @@
 """What is known of LoRA adapters from their files, without torch."""
 
+import inspect
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import diffusers
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import save_file
 from torch import nn
 
+from rlfactory.config.overrides import plan_from_words
+from rlfactory.config.problems import PlanError
+from rlfactory.model.merged_start import merge_start
 from rlfactory.model.pipelines.adapter_files import (
+    UNREAD,
+    UNREAD_KOHYA,
     AdapterFileError,
     count_targets,
     find_adapters,
@@ -18,7 +27,8 @@ from rlfactory.model.pipelines.adapter_files import (
     read_adapters,
     with_all_linear,
 )
-from rlfactory.model.pipelines.local_models import read_header
+from rlfactory.model.pipelines.families import BY_PIPELINE, FAMILIES
+from rlfactory.model.pipelines.local_models import pipeline_of, read_header
 
 
 def save(path: Path, layers: dict[str, int], metadata: dict[str, str] | None = None) -> Path:
@@ -97,12 +107,14 @@ def test_what_can_not_be_read_is_said(tmp_path: Path) -> None:
     assert find_adapters(tmp_path) is None
     assert find_adapters(tmp_path / "a.ckpt") is None
     mixed = save(tmp_path / "mixed.safetensors", {"unet.a": 1, "unet.b": 2})
-    with pytest.raises(AdapterFileError, match=r"several ranks: \[1, 2\]"):
-        read_adapters(mixed)
+    with pytest.raises(AdapterFileError, match=r"several ranks: \[1, 2\]; .*fuse_lora"):
+        read_adapters(mixed, "StableDiffusionPipeline")
     save_file({"lora_unet_a.lora_down.weight": torch.zeros(1, 2)}, tmp_path / "kohya.safetensors")
     for pipeline, part in (("StableDiffusionPipeline", "unet"), ("FluxPipeline", "transformer")):
         with pytest.raises(AdapterFileError, match=f"lora_unet_a.*{pipeline}.*pipe.{part}.save"):
             read_adapters(tmp_path / "kohya.safetensors", pipeline)
+    with pytest.raises(AdapterFileError, match="converts for no SanaPipeline; allowed are"):
+        read_adapters(tmp_path / "kohya.safetensors", "SanaPipeline")
     with pytest.raises(AdapterFileError, match="no PEFT names"):
         read_adapters(tmp_path / "kohya.safetensors")
     both = save(tmp_path / "both.safetensors", {"text_encoder.encoder.layers.0.q": 1, "unet.a": 1})
@@ -171,6 +183,105 @@ def test_kohyas_names_of_known_modules(dtype: torch.dtype, tmp_path: Path) -> No
         read_adapters(kohya(file, dtype, (6.0, 3.0)), "StableDiffusionPipeline", known)
     with pytest.raises(AdapterFileError, match="adapts text encoders too .*lora_te_down"):
         read_adapters(kohya(file, dtype, (6.0, 6.0), "te"), "StableDiffusionPipeline", known)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.option)
+def test_which_loaders_read_other_names_is_what_their_source_says(family: Any) -> None:
+    source = inspect.getsource(getattr(diffusers, family.pipeline).lora_state_dict)
+    is_read = re.search(r'"lora_unet_|is_kohya', source) is not None
+    assert is_read != family.pipeline.startswith(UNREAD_KOHYA)
+    assert ("_convert_" in source or "is_diffusion_model_prefix" in source) != (
+        family.pipeline.startswith(UNREAD)
+    )
+
+
+BLOCK = "lora_unet_input_blocks_3_1_transformer_blocks_0"
+FOREIGN = {
+    "sdxl": ({f"{BLOCK}_attn1_to_q": (16, 16), f"{BLOCK}_ff_net_2": (64, 16)}, 2),
+    # of one matrix A diffusers makes three, in the same memory
+    "flux_schnell": ({"lora_unet_double_blocks_0_img_attn_qkv": (32, 96)}, 3),
+    "flux3_klein": ({"diffusion_model.single_blocks.0.q_proj": (32, 32)}, 1),
+}
+"""Layers under the names of networks' original code, and in how many modules they end."""
+TEXTS = {
+    f"lora_te1_text_model_encoder_layers_0_{name}": (16, 16)
+    for name in ("self_attn_q_proj", "self_attn_k_proj", "self_attn_v_proj", "self_attn_out_proj")
+}
+
+
+def foreign(layers: dict[str, tuple[int, int]]) -> dict[str, torch.Tensor]:
+    """By kohya's names, and with an alpha, where these are no paths."""
+    state = {}
+    for name, (inputs, outputs) in layers.items():
+        ends = ("lora_A", "lora_B") if "." in name else ("lora_down", "lora_up")
+        shapes = (4, inputs), (outputs, 4)
+        state |= {f"{name}.{e}.weight": torch.randn(s) for e, s in zip(ends, shapes, strict=True)}
+        state |= {} if "." in name else {f"{name}.alpha": torch.tensor(2.0)}
+    return state
+
+
+def loaded(pipeline: str, folder: Path) -> Any:
+    pipe = getattr(diffusers, pipeline).from_pretrained(folder)
+    if BY_PIPELINE[pipeline].modular:
+        pipe.load_components()
+    return pipe.to(dtype=torch.float32)
+
+
+def ran(pattern: str, words: list[str], folder: Path, to: Path) -> None:
+    """Run the code that a plan prints where it refuses to begin from adapters."""
+    with pytest.raises(PlanError) as error:
+        plan_from_words(*words)
+    found = re.search(rf"{pattern}: (pipe = .*?)\. Then type", str(error.value))
+    assert found is not None, error.value
+    code = re.sub("'(converted|merged)'", repr(str(to)), found[1].replace("MODEL", "folder"))
+    exec(code, {**vars(diffusers), "folder": str(folder)})
+
+
+@pytest.mark.parametrize("option", FOREIGN)
+def test_another_programs_names_are_converted_by_the_code_that_is_printed(
+    option: str, small: Callable[[str], list[str]], tmp_path: Path
+) -> None:
+    words, (layers, count), file = small(option), FOREIGN[option], tmp_path / "a.safetensors"
+    torch.manual_seed(0)
+    save_file(foreign(layers), file)
+    folder = Path(words[0].partition("=")[2])
+    words = [f"model={option}", "recipe=none", "algo=nft", "distilled_to=null", *words]
+    ran("diffusers converts them", [*words, f"begin_from={file}"], folder, tmp_path / "new")
+    plan = plan_from_words(*words, f"begin_from={tmp_path / 'new'}")
+    assert plan.config["model"]["lora_rank"] == 4
+    pipeline = str(pipeline_of(folder))
+    part = BY_PIPELINE[pipeline].network
+    pipe, bare = loaded(pipeline, folder), getattr(loaded(pipeline, folder), part)
+    pipe.load_lora_weights(str(file), adapter_name="a")
+    start = merge_start(bare, tmp_path / "new", pipeline)
+    assert len(start) == count
+    for name in start:
+        layer = getattr(pipe, part).get_submodule(name)
+        expected = layer.base_layer.weight + layer.get_delta_weight("a")
+        torch.testing.assert_close(bare.get_submodule(name).weight, expected)
+
+
+def test_adapters_of_text_encoders_are_merged_by_the_code_that_is_printed(
+    sdxl_folder: Path, small: Callable[[str], list[str]], tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    file, merged = tmp_path / "a.safetensors", tmp_path / "merged"
+    save_file(foreign({**FOREIGN["sdxl"][0], **TEXTS}), file)
+    words = ["model=sdxl", "recipe=none", "algo=nft", *small("sdxl")]
+    ran("diffusers merges them", [*words, f"begin_from={file}"], sdxl_folder, merged)
+    assert plan_from_words(*words, f"model.path={merged}").config["begin_from"] is None
+    pipe, found = (loaded("StableDiffusionXLPipeline", f) for f in (sdxl_folder, merged))
+    pipe.load_lora_weights(str(file), adapter_name="a")
+    names = [(pipe.unet, found.unet, "down_blocks.1.attentions.0.transformer_blocks.0.attn1.to_q")]
+    text = next(
+        n for n, _ in found.text_encoder.named_modules() if n.endswith("0.self_attn.q_proj")
+    )
+    for adapted, whole, name in [*names, (pipe.text_encoder, found.text_encoder, text)]:
+        layer = adapted.get_submodule(name)
+        expected = layer.base_layer.weight + layer.get_delta_weight("a")
+        assert not torch.allclose(layer.base_layer.weight, expected, atol=0.1)
+        # the folder's text encoders are in half precision
+        torch.testing.assert_close(whole.get_submodule(name).weight, expected, rtol=2e-3, atol=5e-3)
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -224,6 +224,28 @@ def test_the_code_loads_a_base_that_has_files_of_a_variant_alone(
     assert "variant='fp16'" in (tmp_path / "left/README.md").read_text()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("is_named", [True, False])
+def test_the_code_loads_a_base_that_lacks_parts(
+    is_named: bool, sd3_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SD3 without T5, as its index says, and as its folder does though the index names one."""
+    shutil.copytree(sd3_folder, base := tmp_path / "base")
+    index = json.loads((base / "model_index.json").read_text())
+    for part in ("text_encoder_3", "tokenizer_3"):
+        shutil.rmtree(base / part)
+        index[part] = index[part] if is_named else [None, None]
+    (base / "model_index.json").write_text(json.dumps(index))
+    small = ["model.size=64", "model.text_tokens=16", "model.lora_rank=2", "evaluation.steps=2"]
+    run = checkpointed(tmp_path / "run", "model=sd35", f"model.path={base}", *small)
+    for words in ([], ["--merge"]):
+        capsys.readouterr()
+        assert export(run.path, tmp_path / f"left{words}", *words) == 0
+        names: dict[str, Any] = {}
+        exec(capsys.readouterr().out.split("\n\n", 1)[1], names)
+        assert names["pipe"].text_encoder_3 is None
+
+
 def test_a_base_on_the_hub_is_named(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ from rlfactory.dynamics.schedule import Leading, Schedule, Trailing
 from rlfactory.model.base import Resolution
 from rlfactory.model.pipelines.noise_levels import flow_resolution, noise_levels
 from rlfactory.tools.export.snippet import (
+    EXACT,
     ONLY_OWN_LEVELS,
     OTHER_LEVELS,
     TRUNCATED,
@@ -189,15 +190,16 @@ def test_precision_and_truncated_times_are_told() -> None:
 @pytest.mark.parametrize("kind", ["dpm", "uniform", "diffusers"])
 @pytest.mark.parametrize("shift", [None, 2.0, "dynamic"])
 @pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("timesteps", ["truncated", "exact"])
 def test_steps_of_first_order_replace_those_of_a_dpm_solver(
-    kind: Any, shift: Any, whole: bool
+    kind: Any, shift: Any, whole: bool, timesteps: str
 ) -> None:
     base = DPMSolverMultistepScheduler(
         flow_shift=3.0, use_flow_sigmas=True, prediction_type="flow_prediction"
     )
     ours = model(base, "SanaPipeline")
     values = config({"kind": kind, "steps": 5, "shift": shift})
-    values["model"]["timesteps"] = "truncated"
+    values["model"]["timesteps"] = timesteps
     sigmas = Schedule(kind=kind, steps=5, shift=shift).sigmas(3.0, tokens=64)
     if whole:
         set_scheduler(ours.pipe, values)
@@ -219,7 +221,11 @@ def test_steps_of_first_order_replace_those_of_a_dpm_solver(
     torch.testing.assert_close(scheduler.sigmas, sigmas, rtol=0, atol=1e-5)
     assert scheduler.config.get("solver_order", 1) == 1
     # a DPM-Solver truncates times itself
-    assert (TRUNCATED in snippet.notes) is ("solver_order" not in scheduler.config)
+    truncates = "solver_order" in scheduler.config
+    assert torch.equal(scheduler.timesteps, scheduler.timesteps.trunc()) is truncates
+    differs = (TRUNCATED, EXACT)[truncates]
+    assert (differs in snippet.notes) is ((timesteps == "exact") is truncates)
+    assert len({TRUNCATED, EXACT} & {*snippet.notes}) <= 1
 
 
 def test_a_multistep_scheduler_takes_the_runs_steps_of_first_order() -> None:
@@ -240,6 +246,8 @@ def test_a_multistep_scheduler_takes_the_runs_steps_of_first_order() -> None:
     assert "height=32, width=48" in call
     assert call.endswith(".frames[0]")
     assert snippet.notes == ()
+    values["model"]["timesteps"] = "exact"
+    assert image_snippet(ours, values, sigmas, Source("p"), prompt="a").notes == (EXACT,)
 
 
 def test_other_levels_than_a_pipeline_can_be_given_are_told() -> None:
@@ -249,7 +257,7 @@ def test_other_levels_than_a_pipeline_can_be_given_are_told() -> None:
     sigmas = Schedule(kind="uniform", steps=5).sigmas(3.0)
     snippet = image_snippet(ours, values, sigmas, Source("p"), prompt="a")
     assert "sigmas=" not in snippet.code
-    assert snippet.notes == (ONLY_OWN_LEVELS,)
+    assert snippet.notes == (EXACT, ONLY_OWN_LEVELS)
     values["schedule"]["shift"] = 2.0
     set_scheduler(ours.pipe, values)
     assert ours.pipe.scheduler.config.flow_shift == 2.0

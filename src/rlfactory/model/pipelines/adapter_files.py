@@ -35,12 +35,18 @@ ORIGINAL_SDXL = {
 KOHYAS = {"lora_down.weight": "lora_A.weight", "lora_up.weight": "lora_B.weight"}
 CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
 """How PEFT begins adapters whose model it changes too, by `init_lora_weights`."""
+OF_DIFFUSERS = ("transformer.", "unet.", "text_encoder")
+"""How names begin in files that a pipeline of diffusers saves."""
 VARIANTS = ("alora_invocation_tokens", "kasa_config", "use_bdlora", "arrow_config")
 """Options with which PEFT's adapters compute something else than B A, from the same matrices."""
 WHOLE = (
     "merge_and_unload() of PEFT and save_pretrained(FOLDER) make a model of it: type"
     " model.path=FOLDER"
 )
+UNREAD = ("StableDiffusion3", "Sana")
+"""Pipelines, by how their names begin, that load no adapters under other programs' names."""
+UNREAD_KOHYA = (*UNREAD, "Flux3", "Krea2", "ErnieImage", "Lumina2", "LTX")
+"""And those that load none under kohya's."""
 SCALARS, SIZES = {"F64": "<d", "F16": "<e"}, {"F64": 8, "F16": 2, "BF16": 2}
 """How numbers are unpacked, and their bytes, where these are not a float32's."""
 
@@ -164,7 +170,13 @@ def read_adapters(
     options = read_json(path.with_name("adapter_config.json")) if path.name == FILES[0] else {}
     if (kind := options.get("peft_type", "LORA")) != "LORA":
         raise AdapterFileError(f"{path} is of {kind}; adapters that can be trained on are LoRA")
-    names = _from_kohya(path, header, known) or {key: _in_network(key) for key in header}
+    if texts := sorted(k for k in header if k.startswith(("lora_te", "text_encoder"))):
+        raise AdapterFileError(
+            f"{path} adapts text encoders too ({texts[0]}), which are not trained here; allowed are"
+            " files of the network alone (kohya's network_train_unet_only, diffusers without"
+            f" --train_text_encoder), or {_whole(path, texts[0], pipeline)}"
+        )
+    names = _from_kohya(header, known) or {key: _in_network(key) for key in header}
     if foreign := sorted(k for k, n in names.items() if not MATRIX.search(n) or ORIGINAL.search(n)):
         raise AdapterFileError(f"{path} {_foreign(path, foreign[0], pipeline)}")
     shapes = {name: header[key]["shape"] for key, name in names.items()}
@@ -172,7 +184,8 @@ def read_adapters(
         raise AdapterFileError(f"{path} holds no tensors")
     ranks = {shape[0] for key, shape in shapes.items() if is_a(key)}
     if len(ranks) != 1:
-        raise AdapterFileError(f"{path} has adapters of several ranks: {sorted(ranks)}")
+        whole = _whole(path, min(header), pipeline)
+        raise AdapterFileError(f"{path} has adapters of several ranks: {sorted(ranks)}; {whole}")
     (rank,) = ranks
     default = 8 if options else None  # PEFT's, of a configuration that says no alpha
     if not options:  # PEFT's in diffusers' metadata; without any a loader takes the rank for alpha
@@ -194,7 +207,8 @@ def read_adapters(
             f"{path} has an alpha_pattern that is no expression: {reason}"
         ) from error
     if len(alphas) > 1:
-        raise AdapterFileError(f"{path} has adapters of several alphas: {sorted(alphas)}")
+        whole = _whole(path, min(header), pipeline)
+        raise AdapterFileError(f"{path} has adapters of several alphas: {sorted(alphas)}; {whole}")
     (alpha,) = alphas
     if options.get("use_rslora"):  # scaled by alpha / sqrt(rank)
         alpha *= rank**0.5
@@ -207,17 +221,9 @@ def _of_pattern(patterns: Mapping[str, float], name: str, default: float) -> flo
     return next(found, default)
 
 
-def _from_kohya(
-    path: Path, header: Mapping[str, Any], known: Collection[str]
-) -> dict[str, str] | None:
+def _from_kohya(header: Mapping[str, Any], known: Collection[str]) -> dict[str, str] | None:
     """The names in the network of a file's matrices, where all are kohya's of `known` modules."""
     found = {key: match for key in header if (match := KOHYA.match(key))}
-    if texts := sorted(k for k in header if k.startswith(("lora_te", "text_encoder"))):
-        raise AdapterFileError(
-            f"{path} adapts text encoders too ({texts[0]}), which are not trained here; allowed are"
-            " files of the network alone (kohya's network_train_unet_only, diffusers without"
-            " --train_text_encoder)"
-        )
     own = {name: name for name in known}
     own |= {other: name for name, other in ORIGINAL_SDXL.items() if name in own}
     flat = {called.replace(".", "_"): name for called, name in own.items()}
@@ -246,7 +252,8 @@ def _scalars(path: Path, header: Mapping[str, Any]) -> set[float]:
 def _foreign(path: Path, key: str, pipeline: str | None) -> str:
     """What is wrong with a file that has a tensor that is no matrix of an adapter."""
     if "lora_magnitude" in key:
-        return f"holds DoRA's magnitudes ({key}); allowed are plain adapters, without use_dora"
+        whole = _whole(path, key, pipeline)
+        return f"holds DoRA's magnitudes ({key}); allowed are plain adapters, or {whole}"
     if ("lora" in key and not key.endswith(".bias")) or key.endswith(".alpha"):
         return conversion(path, key, pipeline)
     return f"holds weights beside adapters ({key}), as modules_to_save does; {WHOLE}"
@@ -256,12 +263,46 @@ def conversion(path: Path, key: str, pipeline: str | None) -> str:
     """What is to be done with adapters under another program's names."""
     if pipeline is None:
         return f"has no PEFT names ({key}); a PeftModel's save_pretrained writes a file with them"
+    if not _reads(pipeline, key):
+        return (
+            f"has another program's names ({key}), which diffusers converts for no {pipeline};"
+            " allowed are diffusers' own, such as transformer.MODULE.lora_A.weight"
+        )
     part = "unet" if pipeline in UNETS else "transformer"
     return (
-        f"has another program's names ({key}); diffusers converts them: pipe ="
-        f" {pipeline}.from_pretrained(MODEL); pipe.load_lora_weights({str(path)!r},"
-        f" adapter_name='a'); pipe.{part}.save_lora_adapter('converted', adapter_name='a'). Then"
+        f"has another program's names ({key}); diffusers converts them:"
+        # without low_cpu_mem_usage=False, matrices that were one remain one, which is not saved
+        f" {_loading(path, pipeline, ', low_cpu_mem_usage=False')};"
+        f" pipe.{part}.save_lora_adapter('converted', adapter_name='a'). Then"
         " type begin_from=converted"
+    )
+
+
+def _whole(path: Path, key: str, pipeline: str | None) -> str:
+    """How a model is made of adapters that can't be gone on with, by one of their names."""
+    if pipeline is None or pipeline.endswith("ModularPipeline") or not _reads(pipeline, key):
+        return WHOLE
+    if not key.startswith((*OF_DIFFUSERS, "lora_", "diffusion_model.")):  # of a network's own
+        return WHOLE
+    return (
+        f"diffusers merges them: {_loading(path, pipeline)}; pipe.fuse_lora();"
+        " pipe.unload_lora_weights(); pipe.save_pretrained('merged'). Then type model.path=merged"
+        " in the place of begin_from"
+    )
+
+
+def _reads(pipeline: str, key: str) -> bool:
+    """Whether a pipeline's loader in diffusers reads a file, by one of its names."""
+    unread = UNREAD_KOHYA if key.startswith("lora_") else UNREAD
+    return key.startswith(OF_DIFFUSERS) or not pipeline.startswith(unread)
+
+
+def _loading(path: Path, pipeline: str, more: str = "") -> str:
+    """Python code that loads adapters into a pipeline of diffusers."""
+    parts = " pipe.load_components('transformer');" if pipeline.endswith("ModularPipeline") else ""
+    return (
+        f"pipe = {pipeline}.from_pretrained(MODEL);{parts}"
+        f" pipe.load_lora_weights({str(path)!r}, adapter_name='a'{more})"
     )
 
 

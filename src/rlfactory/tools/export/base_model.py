@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
@@ -15,6 +15,8 @@ from rlfactory.model.pipelines.local_models import (
     PIPELINE_INDEXES,
     ZOO_PREFIX,
     hub_cache,
+    index_of,
+    left_out,
     resolve,
     variant_of,
 )
@@ -42,6 +44,7 @@ class BaseModel:
         name: what readers elsewhere know it by: its hub id, `zoo:NAME`, or its folder's name.
         file: the GGUF file in its folder that holds it, if one does.
         variant: the variant of its files, if it has no others.
+        lost: parts that its index names and whose files it lacks.
     """
 
     here: str
@@ -49,6 +52,7 @@ class BaseModel:
     name: str
     file: str | None = None
     variant: str | None = None
+    lost: Sequence[str] = ()
 
     @property
     def expression(self) -> str:
@@ -64,7 +68,8 @@ class BaseModel:
 
     def _with_options(self, place: str) -> str:
         options = {"gguf_file": self.file, "variant": self.variant}
-        return ", ".join([repr(place), *(f"{k}={v!r}" for k, v in options.items() if v)])
+        given = [f"{k}={v!r}" for k, v in options.items() if v]
+        return ", ".join([repr(place), *given, *(f"{name}=None" for name in self.lost)])
 
     @property
     def imports(self) -> list[str]:
@@ -100,8 +105,12 @@ def base_model(config: Mapping[str, Any], media: str) -> BaseModel:
         return BaseModel(found, found, found)
     folder = Path(found).absolute()
     hub_id = _cached_id(folder)
-    variant = variant_of(folder) if (folder / PIPELINE_INDEX).is_file() else None
-    return BaseModel(str(folder), hub_id, hub_id or folder.name, variant=variant)
+    variant, lost = None, list[str]()
+    if (folder / PIPELINE_INDEX).is_file():
+        index = index_of(folder)
+        variant = variant_of(folder)
+        lost = [name for name in left_out(folder) if (index.get(name) or [None])[0]]
+    return BaseModel(str(folder), hub_id, hub_id or folder.name, variant=variant, lost=lost)
 
 
 def _cached_id(folder: Path) -> str | None:

@@ -27,7 +27,11 @@ Config = Mapping[str, Any]
 
 TRUNCATED = (
     "The run rounded the network's timesteps down to integers (`model.timesteps=truncated`);"
-    " diffusers passes the exact time."
+    " diffusers passes the exact time, and its samples differ."
+)
+EXACT = (
+    "The run gave the network exact times (`model.timesteps=exact`); the scheduler rounds"
+    " them down to integers, and its samples differ."
 )
 OTHER_LEVELS = (
     "The run's evaluation uses other noise levels than the pipeline's default: `sigmas` sets them."
@@ -77,7 +81,12 @@ def image_snippet(
     kind, dtype = model.pipeline, config.get("precision", {}).get("rollout", "float32")
     whole = source.base or repr(source.path)
     imports, own = [kind], model.pipeline_arguments()
-    loads = [f"pipe = {kind}.from_pretrained({whole}, dtype=torch.{dtype})"]
+    # diffusers asks for every part that the class doesn't call optional, such as SD3's T5
+    optional = getattr(model.pipe, "_optional_components", ())
+    parts = getattr(model.pipe, "components", {}).items()
+    lacks = [f", {n}=None" for n, part in parts if part is None and n not in optional]
+    given = "".join(part for part in lacks if part not in whole)
+    loads = [f"pipe = {kind}.from_pretrained({whole}{given}, dtype=torch.{dtype})"]
     sample = "image = pipe({}).images[0]"
     if model.media == "videos":
         sample = "frames = pipe({}).frames[0]"
@@ -120,9 +129,11 @@ def image_snippet(
         loads.append(PICTURE.format(*reversed(height_and_width(config["model"]["size"]))))
         call.insert(1, "image=picture")
     code = [*head, *loads, *model.pipeline_settings(), sample.format(", ".join(call))]
-    truncated = config["model"].get("timesteps") == "truncated"
-    truncated = truncated and not multistep and name != DPM_SOLVER
-    return Snippet("\n".join(code), (*([TRUNCATED] if truncated else []), *notes))
+    rounds = multistep or name == DPM_SOLVER
+    told = {"truncated": TRUNCATED, "exact": EXACT}.get(config["model"].get("timesteps"))
+    if told is not None and rounds == (told == EXACT):
+        notes = [told, *notes]
+    return Snippet("\n".join(code), tuple(notes))
 
 
 def _loading_of_blocks(
