@@ -15,10 +15,32 @@ from rlfactory.utils.console import (
     clock,
     number,
     printable,
+    shows_styles,
     silence_notices,
     silenced_notices,
     size,
 )
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "variables", "shown"),
+    [
+        (True, {}, True),
+        (False, {}, False),
+        (True, {"NO_COLOR": "1"}, False),
+        (True, {"NO_COLOR": ""}, True),
+        (True, {"TERM": "dumb"}, False),
+    ],
+)
+def test_styles_are_for_terminals_that_show_them(is_terminal, variables, shown, monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-color")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    stream = io.StringIO()
+    stream.isatty = lambda: is_terminal
+    monkeypatch.setattr(sys, "stdout", stream)
+    assert shows_styles() is shown
 
 
 @pytest.mark.parametrize(

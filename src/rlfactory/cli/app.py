@@ -29,7 +29,7 @@ from rlfactory.config.problems import PlanError, Problem, closest, override_key,
 from rlfactory.config.schema.root import GROUPS
 from rlfactory.hardware.environment import is_non_main, is_quiet
 from rlfactory.hardware.portable import use_portable_kernels
-from rlfactory.utils.console import guard_output, print_error, printable
+from rlfactory.utils.console import guard_output, print_error, printable, shows_styles
 from rlfactory.utils.current_folder import leave_current_folder, trust_names
 from rlfactory.utils.errors import UserError, explained
 from rlfactory.utils.processes import exit_at_once, rare_collection, signal_handlers
@@ -170,7 +170,7 @@ def start(plan: "Plan", typed: Sequence[str]) -> int:
     if replace:
         print(f"{plan.run_dir}: the run ended before its first checkpoint, and is replaced")
     create_run(plan, shlex.join(["rlfactory", *typed]), replace=replace)
-    print(plan.table(color=sys.stdout.isatty()), flush=True)
+    print(plan.table(color=shows_styles()), flush=True)
     silence_notices()
     return run_or_launch(RunArguments(plan.run_dir), plan.config)
 
@@ -212,7 +212,7 @@ def check(overrides: Sequence[str]) -> int:
     require_usable(plan)
     # an owner that can't be seen from here is asked about when the run is started
     require_unlocked(plan.run_dir, take_over=True)
-    print(plan.table(color=sys.stdout.isatty()))
+    print(plan.table(color=shows_styles()))
     return 0
 
 

@@ -135,6 +135,14 @@ def can_rewrite_lines(console: "Console") -> bool:
     return console.file.isatty() and console.is_terminal and not console.is_dumb_terminal
 
 
+def shows_styles() -> bool:
+    """Whether standard output is a terminal that shows bold and dim text, and nobody asked for
+    plain text (`NO_COLOR`).
+    """
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return sys.stdout.isatty() and not is_plain
+
+
 def number(value: float, *, sign: bool = False) -> str:
     """A score or a loss in about three significant digits; a dash for NaN."""
     if not math.isfinite(value):
