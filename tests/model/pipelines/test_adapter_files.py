@@ -18,8 +18,6 @@ from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.problems import PlanError
 from rlfactory.model.merged_start import merge_start
 from rlfactory.model.pipelines.adapter_files import (
-    UNREAD,
-    UNREAD_KOHYA,
     AdapterFileError,
     count_targets,
     find_adapters,
@@ -189,10 +187,9 @@ def test_kohyas_names_of_known_modules(dtype: torch.dtype, tmp_path: Path) -> No
 def test_which_loaders_read_other_names_is_what_their_source_says(family: Any) -> None:
     source = inspect.getsource(getattr(diffusers, family.pipeline).lora_state_dict)
     is_read = re.search(r'"lora_unet_|is_kohya', source) is not None
-    assert is_read != family.pipeline.startswith(UNREAD_KOHYA)
-    assert ("_convert_" in source or "is_diffusion_model_prefix" in source) != (
-        family.pipeline.startswith(UNREAD)
-    )
+    assert is_read == ("kohya" in family.converts)
+    is_converted = "_convert_" in source or "is_diffusion_model_prefix" in source
+    assert is_converted == ("original" in family.converts)
 
 
 BLOCK = "lora_unet_input_blocks_3_1_transformer_blocks_0"

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rlfactory.model.pipelines.families import UNETS
+from rlfactory.model.pipelines.families import BY_PIPELINE, UNETS
 from rlfactory.model.pipelines.local_models import read_header, read_json
 from rlfactory.utils.types import LoraTargets
 
@@ -43,10 +43,6 @@ WHOLE = (
     "merge_and_unload() of PEFT and save_pretrained(FOLDER) make a model of it: type"
     " model.path=FOLDER"
 )
-UNREAD = ("StableDiffusion3", "Sana")
-"""Pipelines, by how their names begin, that load no adapters under other programs' names."""
-UNREAD_KOHYA = (*UNREAD, "Flux3", "Krea2", "ErnieImage", "Lumina2", "LTX")
-"""And those that load none under kohya's."""
 SCALARS, SIZES = {"F64": "<d", "F16": "<e"}, {"F64": 8, "F16": 2, "BF16": 2}
 """How numbers are unpacked, and their bytes, where these are not a float32's."""
 
@@ -293,8 +289,9 @@ def _whole(path: Path, key: str, pipeline: str | None) -> str:
 
 def _reads(pipeline: str, key: str) -> bool:
     """Whether a pipeline's loader in diffusers reads a file, by one of its names."""
-    unread = UNREAD_KOHYA if key.startswith("lora_") else UNREAD
-    return key.startswith(OF_DIFFUSERS) or not pipeline.startswith(unread)
+    wrote = "kohya" if key.startswith("lora_") else "original"
+    family = BY_PIPELINE.get(pipeline)  # None of a plug-in's
+    return key.startswith(OF_DIFFUSERS) or family is None or wrote in family.converts
 
 
 def _loading(path: Path, pipeline: str, more: str = "") -> str:

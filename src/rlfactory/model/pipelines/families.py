@@ -27,6 +27,8 @@ class Family:
         ids: parts of its hub ids, in lower case; of several that fit, the longest counts.
         distilled: hub ids of its models that were distilled, and their few sampling steps.
         steps: to how many sampling steps all of its models were distilled; None where to none.
+        converts: whose names of adapters diffusers' loader of the pipeline reads: `kohya`, and the
+            `original` code's.
     """
 
     pipeline: str
@@ -42,6 +44,7 @@ class Family:
     ids: tuple[str, ...] = ()
     distilled: Mapping[str, int] = field(default_factory=dict)
     steps: int | None = None
+    converts: tuple[str, ...] = ("kohya", "original")
 
     @property
     def network(self) -> str:
@@ -90,6 +93,7 @@ FAMILIES = (
         patch=None,
         ids=("stable-diffusion-3", "sd3"),
         distilled={"stabilityai/stable-diffusion-3.5-large-turbo": 4},
+        converts=(),
     ),
     Family(
         "FluxPipeline",
@@ -140,7 +144,11 @@ FAMILIES = (
     ),
     Family("Flux2Pipeline", "flux2_dev.Flux2Dev", "flux2_dev", recipes="flux", ids=("flux.2-dev",)),
     Family(
-        "Flux3ModularPipeline", "flux3.Flux3Klein", "flux3_klein", ids=("flux-3-image-klein-base",)
+        "Flux3ModularPipeline",
+        "flux3.Flux3Klein",
+        "flux3_klein",
+        ids=("flux-3-image-klein-base",),
+        converts=("original",),
     ),
     Family(
         "Flux3DistilledModularPipeline",
@@ -150,8 +158,9 @@ FAMILIES = (
         steps=16,
         ids=("flux-3-image-klein",),
         distilled={"black-forest-labs/flux-3-image-klein": 16},
+        converts=("original",),
     ),
-    Family("SanaPipeline", "sana.Sana", "sana", levels="dpm", patch=1, ids=("/sana",)),
+    Family("SanaPipeline", "sana.Sana", "sana", levels="dpm", patch=1, ids=("/sana",), converts=()),
     Family(
         "Krea2Pipeline",
         "krea2.Krea2",
@@ -159,6 +168,7 @@ FAMILIES = (
         recipes="z_image",
         ids=("krea-2", "krea2"),
         distilled={"krea/Krea-2-Turbo": 8},
+        converts=("original",),
     ),
     Family(
         "ErnieImagePipeline",
@@ -168,9 +178,16 @@ FAMILIES = (
         optional=("pe", "pe_tokenizer"),
         ids=("ernie-image",),
         distilled={"baidu/ERNIE-Image-Turbo": 8},
+        converts=("original",),
     ),
-    Family("Lumina2Pipeline", "lumina2.Lumina2", "lumina2", ids=("lumina-image-2", "lumina2")),
-    Family("LTXPipeline", "ltx.LTX", "ltx", patch=1, ids=("ltx-video",)),
+    Family(
+        "Lumina2Pipeline",
+        "lumina2.Lumina2",
+        "lumina2",
+        ids=("lumina-image-2", "lumina2"),
+        converts=("original",),
+    ),
+    Family("LTXPipeline", "ltx.LTX", "ltx", patch=1, ids=("ltx-video",), converts=("original",)),
     Family("WanPipeline", "wan.Wan", "wan", levels="unipc", ids=("wan2",)),
     Family(
         "WanPipeline",
