@@ -19,6 +19,8 @@ from rlfactory.utils.dotted_keys import FUNCTION, last_part, texts
 from rlfactory.utils.live_objects import is_reference
 
 _FUNCTION = re.compile(r"function\W*?[=:]\W*?([^\s,'\"}\]]+)")
+_TRUSTED = re.compile(r"[^\s,'\"\[\]]+")
+_LISTED = re.compile(r"[^\s,'\"\[\]{}=:]+:\w+")
 
 
 def named_code(config: object) -> Iterator[tuple[str, str]]:
@@ -30,24 +32,26 @@ def named_code(config: object) -> Iterator[tuple[str, str]]:
 
 def names_in(words: Iterable[str]) -> set[str]:
     """The packages and files that typed words trust, and the functions that they name."""
-    found = set[str]()
-    for word in words:
-        key, _, value = word.partition("=")
-        is_list = override_key(key) in ("reward", "reward.of", "eval_rewards.of")
-        is_trust = override_key(key) == "trust"
-        if is_trust or is_list or FUNCTION in word:
-            found |= {  # whole: a path may have spaces and commas
-                text
-                for key, text in _texts_of(word)
-                if is_trust or last_part(key) == FUNCTION or (is_list and ":" in text)
-            }
-        if is_trust:
-            found |= {*re.findall(r"[^\s,'\"\[\]]+", value)}
-        else:
-            found |= {*_FUNCTION.findall(word)}
-            if is_list:
-                found |= {*re.findall(r"[^\s,'\"\[\]{}=:]+:\w+", value)}
-    return {_absolute(name) for name in found}
+    return {_absolute(name) for word in words for name in _named(word)}
+
+
+def _named(word: str) -> set[str]:
+    """Those of one word: as Hydra reads it, since a path may have spaces and commas; of what it
+    can't read, or is several values, whatever looks like a name.
+    """
+    key, _, value = word.partition("=")
+    is_list = override_key(key) in ("reward", "reward.of", "eval_rewards.of")
+    is_trust = override_key(key) == "trust"
+    if not (is_trust or is_list or FUNCTION in word):
+        return set()
+    whole = {
+        text
+        for key, text in _texts_of(word)
+        if is_trust or last_part(key) == FUNCTION or (is_list and ":" in text)
+    }
+    if whole or is_trust:
+        return whole or {*_TRUSTED.findall(value)}
+    return {*_FUNCTION.findall(word), *(_LISTED.findall(value) if is_list else ())}
 
 
 def _texts_of(word: str) -> list[tuple[str, str]]:
