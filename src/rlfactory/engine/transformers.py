@@ -106,8 +106,6 @@ class Transformers(Engine):
             if "num_blocks" not in needed:
                 raise
             return self._batch(prompts, generation, seed, {})
-        except torch.OutOfMemoryError:
-            raise
         except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             raise self._failed(f"{type(error).__name__}: {error}") from error
         return found

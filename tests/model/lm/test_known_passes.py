@@ -8,6 +8,7 @@ import torch
 from tiny_language_models import save_language_model
 from transformers import AutoModelForCausalLM
 
+from rlfactory.config.memory.devices import is_out_of_memory
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.model.lm.known_passes import require_known_passes
 from rlfactory.utils.errors import ModelError
@@ -47,3 +48,16 @@ def test_other_logits_are_refused(tmp_path: Path) -> None:
     network.forward = squared
     with pytest.raises(ModelError, match="path=here: LlamaForCausalLM computes its logits"):
         require_known_passes(network, "here")
+
+
+def test_a_device_without_memory_is_told_from_an_architecture(tmp_path: Path) -> None:
+    """By what plans and explains memory, which looks at the cause of an error."""
+    network = AutoModelForCausalLM.from_pretrained(save_language_model(tmp_path, "llama"))
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    network.forward = full
+    with pytest.raises(ModelError) as caught:
+        require_known_passes(network, "here")
+    assert is_out_of_memory(caught.value)

@@ -39,8 +39,6 @@ def require_known_passes(network: Any, path: str) -> None:
         for wrong, found, own in _passes(network):
             if not (found - own).abs().max() <= tolerance * own.abs().max().clamp(min=1e-6):
                 raise ModelError(_unknown(network, path, wrong))
-    except torch.OutOfMemoryError:
-        raise
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise ModelError(_unknown(network, path, f"fails on a cache ({error!s:.200})")) from error
 
