@@ -9,12 +9,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rlfactory.model.pipelines.families import BY_PIPELINE, UNETS
 from rlfactory.model.pipelines.local_models import read_header, read_json
 from rlfactory.utils.types import LoraTargets
 
+Number = TypeVar("Number", int, float)
 FILES = ("adapter_model.safetensors", "pytorch_lora_weights.safetensors")
 """PEFT's and diffusers' names for them."""
 PREFIXES = ("base_model.model.", "transformer.", "unet.", "diffusion_model.")
@@ -179,10 +180,8 @@ def read_adapters(
     if not shapes:
         raise AdapterFileError(f"{path} holds no tensors")
     ranks = {shape[0] for key, shape in shapes.items() if is_a(key)}
-    if len(ranks) != 1:
-        whole = _whole(path, min(header), pipeline)
-        raise AdapterFileError(f"{path} has adapters of several ranks: {sorted(ranks)}; {whole}")
-    (rank,) = ranks
+    instead = _whole(path, min(header), pipeline)
+    rank = _only(ranks, f"{path} has adapters of several ranks", instead)
     default = 8 if options else None  # PEFT's, of a configuration that says no alpha
     if not options:  # PEFT's in diffusers' metadata; without any a loader takes the rank for alpha
         saved = json.loads(metadata.get("lora_adapter_metadata", "{}"))
@@ -194,27 +193,39 @@ def read_adapters(
         raise AdapterFileError(f"{path} has PEFT's {variants[0]}; allowed are plain adapters")
     own = _scalars(path, header)
     alpha = options.get("lora_alpha") or default or min(own, default=rank)
-    patterns = options.get("alpha_pattern") or {}
-    try:
-        alphas = own | {_of_pattern(patterns, MATRIX.sub("", name), alpha) for name in shapes}
-    except re.error as error:
-        reason = f"{error.pattern!r} ({error})"
-        raise AdapterFileError(
-            f"{path} has an alpha_pattern that is no expression: {reason}"
-        ) from error
-    if len(alphas) > 1:
-        whole = _whole(path, min(header), pipeline)
-        raise AdapterFileError(f"{path} has adapters of several alphas: {sorted(alphas)}; {whole}")
-    (alpha,) = alphas
+    alphas = own | _by_pattern(path, options.get("alpha_pattern") or {}, shapes, alpha)
+    alpha = _only(alphas, f"{path} has adapters of several alphas", instead)
     if options.get("use_rslora"):  # scaled by alpha / sqrt(rank)
         alpha *= rank**0.5
     return AdapterFile(path, {n: key for key, n in names.items()}, rank, float(alpha), shapes)
 
 
-def _of_pattern(patterns: Mapping[str, float], name: str, default: float) -> float:
-    """The alpha of a module by PEFT's `alpha_pattern`: expressions for the ends of names."""
-    found = (a for pattern, a in patterns.items() if re.match(rf"(.*\.)?({pattern})$", name))
-    return next(found, default)
+def _only(found: Collection[Number], several: str, instead: str) -> Number:
+    """The one that all adapters of a file have."""
+    if len(found) != 1:
+        raise AdapterFileError(f"{several}: {sorted(found)}; {instead}")
+    (one,) = found
+    return one
+
+
+def _by_pattern(
+    path: Path, patterns: Mapping[str, float], names: Iterable[str], default: float
+) -> set[float]:
+    """The alphas of matrices by PEFT's `alpha_pattern`: expressions for the ends of modules' names.
+
+    AdapterFileError for one that is none.
+    """
+
+    def alpha_of(module: str) -> float:
+        found = (a for pattern, a in patterns.items() if re.match(rf"(.*\.)?({pattern})$", module))
+        return next(found, default)
+
+    try:
+        return {alpha_of(MATRIX.sub("", name)) for name in names}
+    except re.error as error:
+        raise AdapterFileError(
+            f"{path} has an alpha_pattern that is no expression: {error.pattern!r} ({error})"
+        ) from error
 
 
 def _from_kohya(header: Mapping[str, Any], known: Collection[str]) -> dict[str, str] | None:
