@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -22,6 +23,7 @@ from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra._internal.defaults_list import create_defaults_list
 from hydra._internal.utils import create_config_search_path
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override as Override
 from hydra.core.plugins import Plugins
@@ -58,6 +60,19 @@ class _Repository(ConfigRepository):
 
     def initialize_sources(self, folders: Any) -> None:
         self.sources = [_Folder("rlfactory", f"file://{folder}") for folder in folders]
+
+    def load_config(self, config_path: str) -> ConfigResult | None:
+        source = self._find_object_source(config_path, ObjectType.CONFIG)
+        if source is None:
+            return None
+        stat = Path(source.path, f"{config_path}.yaml").stat()
+        return _with_defaults_list(source.path, config_path, stat.st_mtime_ns, stat.st_size)
+
+
+@lru_cache(maxsize=1024)
+def _with_defaults_list(folder: str, name: str, *state: int) -> ConfigResult | None:
+    """What Hydra reads of a file. `state` is in the cache key, since the file may be edited."""
+    return ConfigRepository.load_config(_Repository([folder]), name)  # type: ignore[arg-type]
 
 
 _typed_variables = set[str]()
@@ -143,7 +158,11 @@ def changed(
         hydra_values: what `${hydra:...}` resolves to.
     """
     setup_globals()
-    config = OmegaConf.create(dict(values))
+    # OmegaConf takes most of a plan's time: it gets what is overridden, resolved or referred to
+    typed = {word for o in overrides for word in re.findall(r"\w+", o.input_line or "")}
+    texts = {key: text for key, value in values.items() if "${" in (text := repr(value))}
+    named = typed.union(texts, *(re.findall(r"\w+", text) for text in texts.values()))
+    config = OmegaConf.create({key: value for key, value in values.items() if key in named})
     OmegaConf.set_struct(config, True)
     ConfigLoaderImpl._apply_overrides_to_config([*overrides], config)
     shared = HydraConfig.instance()
@@ -151,10 +170,12 @@ def changed(
     shared.cfg = OmegaConf.create({"hydra": hydra_values})  # type: ignore[assignment]
     OmegaConf.register_new_resolver("oc.env", _typed_variable, replace=True)
     try:
-        return {str(key): _resolved(config, key) for key in config}
+        found = {str(key): _resolved(config, key) for key in config}
     finally:  # a caller's application has its own
         shared.cfg = own
         OmegaConf.register_new_resolver("oc.env", oc.env, replace=True)
+    found |= {key: deepcopy(value) for key, value in values.items() if key not in named}
+    return {key: found[key] for key in dict.fromkeys([*values, *found]) if key in found}
 
 
 def _resolved(config: DictConfig, key: Any) -> Any:
