@@ -230,6 +230,15 @@ def test_gradient_passes_through_the_network_of_the_row() -> None:
     assert low is None or low.norm() == 0
 
 
+def test_rows_of_the_frozen_network_alone_have_a_gradient_of_zeros() -> None:
+    made = pair(("transformer_2",))
+    made.transformer.requires_grad_(False)
+    (found,) = made(**rows(900.0, 800.0))
+    found.sum().backward()
+    assert all(torch.count_nonzero(p.grad) == 0 for p in made.transformer_2.parameters())
+    torch.testing.assert_close(found, made.transformer(**rows(900.0, 800.0))[0])
+
+
 def test_without_values_all_rows_take_the_first() -> None:
     made = pair().to("meta")
     inputs = {k: v.to("meta") if isinstance(v, Tensor) else v for k, v in rows(1.0, 900.0).items()}

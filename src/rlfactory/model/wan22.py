@@ -43,11 +43,14 @@ class NetworkPair(nn.Module):
         both = [[i for i, high in enumerate(is_high) if high == side] for side in (True, False)]
         networks, is_sharded = (self.transformer, self.transformer_2), isinstance(self, FSDPModule)
         if [] in both and not is_sharded:  # of sampling: one time for all rows
-            return networks[not both[0]](timestep=timestep, **inputs)
+            only = ("transformer", "transformer_2")[not both[0]]
+            if only in self.trained or not torch.is_grad_enabled():
+                return self.get_submodule(only)(timestep=timestep, **inputs)
         inputs["timestep"] = timestep
         parts, none = [], torch.zeros((), device=timestep.device)
         for network, rows in zip(networks, both, strict=True):
-            # a rank without rows of a network runs it all the same, for the others to gather it
+            # a network without rows is run all the same: for other ranks to gather it, and so that
+            # rows of the frozen network alone have a gradient, of zeros
             own = torch.tensor(rows or [0], device=timestep.device)
             given = {k: v[own] if isinstance(v, Tensor) else v for k, v in inputs.items()}
             (prediction,) = network(**given)
@@ -117,7 +120,8 @@ class Wan22(Wan):
     ) -> None:
         """
         Args:
-            trained: both | high | low: the networks that are trained, by their noise.
+            trained: both | high | low: the networks that are trained, by their noise. Steps of
+                the other give no gradient: `window.low`, `window.high` leave them out.
             guidance_low: Guidance at low noise, where that at high noise is above 1, as in the
                 pipeline; null: as at high noise.
         """
