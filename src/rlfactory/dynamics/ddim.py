@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rlfactory.dynamics.base import Dynamics, Step, expand_like, gaussian_step
+from rlfactory.dynamics.base import Dynamics, expand_like
 from rlfactory.dynamics.ops.forward_process import VariancePreserving
 from rlfactory.utils.types import NonNegative, PositiveFraction
 
@@ -42,17 +42,9 @@ class DDIM(Dynamics):
         self.final_alpha: Literal["first", "one"] = final_alpha
         self.min_std = min_std
 
-    def step(
-        self,
-        x: Tensor,
-        prediction: Tensor,
-        t: Tensor,
-        t_next: Tensor,
-        *,
-        noise: Tensor | None = None,
-        next: Tensor | None = None,
-    ) -> Step:
-        x, prediction = x.float(), prediction.float()
+    def moments(
+        self, x: Tensor, prediction: Tensor, t: Tensor, t_next: Tensor
+    ) -> tuple[Tensor, Tensor]:
         abar = self.forward_process.abar(expand_like(t, x))
         abar_next = self._abar_next(expand_like(t_next, x))
         variance = self.eta**2 * (1 - abar_next) / (1 - abar) * (1 - abar / abar_next)
@@ -60,7 +52,7 @@ class DDIM(Dynamics):
         eps = self.forward_process.to_eps(x, prediction, t)
         # min_std does not enter the mean, which is that of the published scheduler
         mean = abar_next.sqrt() * x0 + (1 - abar_next - variance).sqrt() * eps
-        return gaussian_step(mean, variance.sqrt().clamp(min=self.min_std), noise, next)
+        return mean, variance.sqrt().clamp(min=self.min_std)
 
     def _abar_next(self, t_next: Tensor) -> Tensor:
         abar = self.forward_process.abar(t_next)

@@ -202,8 +202,9 @@ class Schedule:
 
 
 class _Spaced:
-    """Times that are timesteps / 1000, and 0 at the end."""
+    """Times of a variance-preserving model that are timesteps / 1000, and 0 at the end."""
 
+    process = "vp"
     steps: int
 
     @staticmethod
@@ -237,7 +238,6 @@ class _Spaced:
         dynamic: bool = False,
     ) -> Tensor:
         """Times `[n + 1]`, falling to 0; only `steps` has an effect."""
-        del model_shift, tokens, dynamic
         return _ending_at_zero(self._timesteps(steps or self.steps) / TRAIN_STEPS)
 
 
@@ -247,12 +247,7 @@ class Leading(_Spaced):
     Args:
         steps: n, the number of sampling steps.
         steps_offset: The smallest timestep, that of the last evaluation.
-
-    Attributes:
-        process: The forward process that the schedule is for.
     """
-
-    process = "vp"
 
     def __init__(self, *, steps: PositiveInt = 50, steps_offset: NonNegativeInt = 1) -> None:
         self.steps = steps
@@ -267,12 +262,7 @@ class Trailing(_Spaced):
 
     Args:
         steps: n, the number of sampling steps.
-
-    Attributes:
-        process: The forward process that the schedule is for.
     """
-
-    process = "vp"
 
     def __init__(self, *, steps: PositiveInt = 50) -> None:
         self.steps = steps

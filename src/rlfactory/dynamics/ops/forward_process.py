@@ -79,7 +79,6 @@ class RectifiedFlow(ForwardProcess):
 
     def target(self, x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:
         """`eps - x0`."""
-        del t
         return eps - x0
 
     def velocity(self, x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:
@@ -139,12 +138,10 @@ class VariancePreserving(ForwardProcess):
 
     def to_eps(self, x: Tensor, prediction: Tensor, t: Tensor) -> Tensor:
         """The prediction itself."""
-        del x, t
         return prediction
 
     def target(self, x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:
         """`eps`."""
-        del x0, t
         return eps
 
     def velocity(self, x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:
