@@ -141,12 +141,8 @@ def gaussian_step(
     next: Tensor | None,
     log_prob: Callable[[Tensor, Tensor, Tensor], Tensor] = gaussian_log_prob,
 ) -> Step:
-    """Draw `mean + std noise` from `N(mean, std^2)`, or replay the draw `next`, `[B, C, H, W]`.
-
-    `log_prob` is a function of (next, mean, std).
-
-    Raises:
-        ValueError: Neither `noise` nor `next` is given.
+    """Draw `mean + std noise` from `N(mean, std^2)`, or replay the draw `next`, `[B, C, H, W]`;
+    ValueError without either. `log_prob` is a function of (next, mean, std).
     """
     if next is None:
         if noise is None:

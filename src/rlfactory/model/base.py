@@ -346,11 +346,8 @@ class ImageModel(Model):
 
 
 def with_values(network: Any, values: Mapping[str, Tensor] | None) -> Any:
-    """A network to call `save_pretrained` of, which then writes `values`; `network` is not changed.
-
-    Args:
-        network: of diffusers or transformers.
-        values: full tensors by the parameters' names; None: those that it has.
+    """A network of diffusers or transformers to call `save_pretrained` of, which then writes
+    `values`, full tensors by the parameters' names (None: its own); `network` is not changed.
     """
     if values is None:
         return network

@@ -47,10 +47,8 @@ class Memory:
     _visitors: list[nn.Module] = field(default_factory=list, init=False)
 
     def prepare(self, network: Any) -> None:
-        """Apply the options to the trained network, after adapters were injected.
-
-        Raises:
-            ModelError: the network does not know the attention backend, or can't run it.
+        """Apply the options to the trained network, after adapters were injected. ModelError where
+        it does not know the attention backend, or can't run it.
         """
         if self.gradient_checkpointing:
             network.enable_gradient_checkpointing()

@@ -51,10 +51,8 @@ class PromptEncoding(ImageModel):
         return {"size": height_and_width(size)} if self.pictures else {}  # pictures have it
 
     def encode(self, prompts: Sequence[str]) -> Condition:
-        """Embeddings: what `_encode` gives, such as `sequence` `[B, L, D]`.
-
-        Raises:
-            ModelError: a prompt has a picture, and the model takes none; or the reverse.
+        """Embeddings: what `_encode` gives, such as `sequence` `[B, L, D]`. ModelError where a
+        prompt has a picture, and the model takes none; or the reverse.
         """
         if problem := mismatch(prompts, self.pictures):
             fix = "give it one" if self.pictures else f"a {self.pipeline} takes none"

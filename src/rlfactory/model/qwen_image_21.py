@@ -155,11 +155,8 @@ def _forward(
     rotations: _PerRow,
     valid: Tensor | None,
 ) -> Tensor:
-    """The velocity of an image's tokens, `[B, N, C]`, behind prompts `[B, L, D]`.
-
-    Args:
-        times: `[B]` in [0, 1].
-        valid: `[B, L + N]`, which tokens are no padding; None: all.
+    """The velocity of an image's tokens, `[B, N, C]`, behind prompts `[B, L, D]`, at times `[B]` in
+    [0, 1]. `valid` `[B, L + N]` marks tokens that are no padding; None: all.
     """
     prompt, image = network.txt_in(sequence), network.img_in(tokens)
     hidden, length = torch.cat([prompt, image], 1), prompt.shape[1]

@@ -211,11 +211,8 @@ class TextModel(Model):
 def response_log_prob(
     model: TextModel, weights: str, tokens: Tokens, dynamics: Token, batch: int
 ) -> Tensor:
-    """Log-probabilities `[B, G]` of the response tokens under a weight set, 0 on padding.
-
-    Args:
-        weights: the name of the weight set.
-        batch: the most responses in one forward pass; fewer if their logits need it.
+    """Log-probabilities `[B, G]` of the response tokens under the weight set `weights`, 0 on
+    padding, at most `batch` responses in one forward pass; fewer if their logits need it.
     """
 
     log_probs = torch.zeros_like(tokens.log_prob)

@@ -29,14 +29,12 @@ from rlfactory.utils.errors import PromptError as PromptError  # sources raise i
 
 
 def item_indices(length: int, count: int, *, seed: int, iteration: int) -> list[int]:
-    """The `count` indices below `length` of an iteration, distinct if `count <= length`.
+    """The `count` indices below `length` of an iteration, distinct if `count <= length`; ValueError
+    if `length` is below 1 or `count` below 0.
 
     Each epoch is a new permutation, cut into `length // count` full batches, so no item is repeated
     within an epoch; the last `length % count` items of the permutation are left out. If
     `count > length`, each item comes `count // length` times or once more.
-
-    Raises:
-        ValueError: `length` is below 1 or `count` below 0.
     """
     if length < 1 or count < 0:
         raise ValueError(f"cannot take {count} of {length} items")

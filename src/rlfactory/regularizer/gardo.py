@@ -21,11 +21,8 @@ WINDOW = 20
 
 
 def doubt(scores: Tensor, others: Sequence[Tensor]) -> Tensor:
-    """How much higher samples rank by their score than by other scores, `[B]` in -1 to 1.
-
-    Args:
-        scores: `[B]`.
-        others: The other scores, each `[B]`, whose ranks are averaged.
+    """How much higher samples rank by their score `[B]` than by other scores, each `[B]`, on the
+    average: `[B]` in -1 to 1.
     """
     ranks = [values.argsort(stable=True).argsort().double() for values in (scores, *others)]
     return (ranks[0] - torch.stack(ranks[1:]).mean(0)) / len(scores)

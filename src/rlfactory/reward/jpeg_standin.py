@@ -81,11 +81,8 @@ def coefficients(plane: Tensor, table: Tensor) -> Tensor:
 
 
 def estimated_kilobytes(pixels: Tensor, quality: int) -> Tensor:
-    """About how many thousands of bytes the JPEG files have, `[B]` with gradient.
-
-    Args:
-        pixels: `[B, 3, H, W]` float in [0, 1].
-        quality: 1 to 100.
+    """About how many thousands of bytes the JPEG files of images `[B, 3, H, W]`, float in [0, 1],
+    have at a quality from 1 to 100: `[B]` with gradient.
     """
     planes = torch.einsum("pc,bchw->bphw", torch.tensor(YCBCR).to(pixels), 255 * pixels)
     colours = F.avg_pool2d(planes[:, 1:], 2, ceil_mode=True, count_include_pad=False)

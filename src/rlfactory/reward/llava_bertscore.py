@@ -71,16 +71,9 @@ class LlavaBertScore(AskingReward):
 
 
 def recall(reference: Tensor, counted: Tensor, candidate: Tensor, real: Tensor) -> Tensor:
-    """Recall `[B]` of references by candidates.
-
-    Args:
-        reference: Embeddings `[B, R, D]`.
-        counted: `[B, R]` bool, the reference's tokens without padding and special ones.
-        candidate: Embeddings `[B, C, D]`.
-        real: `[B, C]` bool, the candidate's tokens without padding.
-
-    Returns:
-        `[B]` float32; NaN where no token of a reference is counted.
+    """Recall `[B]` float32 of references by candidates, of embeddings `[B, R, D]` and `[B, C, D]`.
+    `counted` `[B, R]` marks the reference's tokens without padding and special ones, `real`
+    `[B, C]` the candidate's without padding. NaN where no token of a reference is counted.
     """
     # float32: in half precision a cosine would have three digits
     x, y = (torch.nn.functional.normalize(e.float(), dim=-1) for e in (reference, candidate))

@@ -69,13 +69,11 @@ class ShapesLearned(Reward):
 
 
 def fields(metadata: Mapping[str, Any]) -> Tensor:
-    """GenEval's metadata of a scene as ones and zeros, `[FIELDS]`.
+    """GenEval's metadata of a scene as ones and zeros, `[FIELDS]`; ValueError for more than two
+    clauses, or an unknown value.
 
     For each clause of `include` its shape, its colour (zeros: any) and its count, then the second
     clause's relation to the first (zeros: none).
-
-    Raises:
-        ValueError: There are more than two clauses, or one has an unknown value.
     """
     include = metadata["include"]
     if len(include) > CLAUSES:

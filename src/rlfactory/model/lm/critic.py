@@ -168,9 +168,7 @@ class ValueModel(nn.Module):
 
 def load_scorer(path: str, key: str = "model.value_path") -> tuple[PreTrainedModel, set[str]]:
     """The network in float32, and which weights its folder lacks: the score layer's at most.
-
-    Raises:
-        ModelError: there is no such model; the message names `key`.
+    ModelError, which names `key`, where there is no such model.
     """
     with explained(path, "a model with one score", key=key) as locate, no_bars():
         network, info = AutoModelForSequenceClassification.from_pretrained(
@@ -207,10 +205,8 @@ def _token_fault(path: str, tokenizer: Any) -> str | None:
 def save_critic(
     critic: ValueHead | ValueModel, folder: Path, values: Mapping[str, Tensor] | None = None
 ) -> None:
-    """Write a value head to a file of a folder, or a value model to a folder below it.
-
-    Args:
-        values: tensors by the names of the critic's parameters; None: those in use.
+    """Write a value head to a file of a folder, or a value model to a folder below it; `values` in
+    the place of its own, by the names of the critic's parameters.
     """
     if isinstance(critic, ValueModel):
         network = with_values(critic.network, with_prefix(values, "network."))

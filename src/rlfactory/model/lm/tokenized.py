@@ -194,11 +194,7 @@ class TokenizedModel(TextModel):
 
 
 def require_rows(tokenizer: Any, texts: Sequence[Sequence[int]], rows: int) -> None:
-    """Check that a model of `rows` rows has one for each token of `texts`.
-
-    Raises:
-        ModelError: it has not; the message names the token.
-    """
+    """ModelError, which names the token, unless a model of `rows` rows has one for each of `texts`."""
     if (most := max((max(ids, default=0) for ids in texts), default=0)) < rows:
         return
     token = tokenizer.convert_ids_to_tokens(most)
@@ -220,11 +216,9 @@ def padded_prompts(rows: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Ten
 def padded_completions(
     rows: Sequence[Sequence[int]], limits: Sequence[int], pad: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Completions that end with an end token, each cut after its limit of tokens, on the CPU.
-
-    Returns:
-        Token ids `[B, G]`, padded on the right; the mask of the real ones; and `[B]`, whether the
-        end is among them.
+    """Completions that end with an end token, each cut after its limit of tokens, on the CPU: token
+    ids `[B, G]`, padded on the right; the mask of the real ones; and `[B]`, whether the end is
+    among them.
     """
     kept = [[*row[:limit]] for row, limit in zip(rows, limits, strict=True)]
     width = max(map(len, kept))

@@ -50,13 +50,8 @@ class PromptCache:
     world_size: int = 1
 
     def open(self, identity: Mapping[str, object]) -> "EmbeddingStore":
-        """The store of one model.
-
-        Args:
-            identity: everything that an embedding depends on, except the prompt.
-
-        Raises:
-            ModelError: the folder can't be written.
+        """The store of one model, by all that an embedding depends on beside the prompt; ModelError
+        where the folder can't be written.
         """
         if self.folder is None:
             return EmbeddingStore(None, MEMORY_WITHOUT_DISK)

@@ -26,13 +26,9 @@ POINTER = b"version https://git-lfs"
 
 
 def resolve(path: str, *indexes: str) -> str:
-    """The folder of a shipped model (`zoo:NAME`), a local folder, or a hub id unchanged.
-
-    Args:
-        indexes: the files of which one makes a folder a model (`config.json`).
-
-    Raises:
-        ValueError: no such model ships, or there is no such folder, or it has no index.
+    """The folder of a shipped model (`zoo:NAME`), a local folder, or a hub id unchanged. ValueError
+    where no such model ships, or there is no such folder, or it has none of `indexes`, the files
+    that make a folder a model (`config.json`).
     """
     if path.startswith(ZOO_PREFIX):
         return str(zoo_path(path.removeprefix(ZOO_PREFIX)))
@@ -280,10 +276,8 @@ def image_size(model: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def height_and_width(size: int | Sequence[int]) -> tuple[int, int]:
-    """The edges of a size, which is that of a square or both.
-
-    Raises:
-        ValueError: it has another number of edges.
+    """The edges of a size, which is that of a square or both; ValueError for another number of
+    edges.
     """
     edges = (size, size) if isinstance(size, int) else tuple(size)
     if len(edges) != 2:
@@ -324,11 +318,8 @@ def _is_entry(value: Any) -> bool:
 
 def read_header(file: Path) -> dict[str, Any]:
     """Dtype and shape of each tensor by its name, and `__metadata__`: 8 bytes of length, then JSON.
-
-    Raises:
-        ValueError: it is no safetensors file.
-        OSError: it can't be read.
-        struct.error: it is shorter than 8 bytes.
+    ValueError where it is no safetensors file, OSError where it can't be read, struct.error where
+    it is shorter than 8 bytes.
     """
     require_file(file)
     with file.open("rb") as stream:

@@ -155,11 +155,8 @@ class TextEncoders:
         return dict.fromkeys(self.classes if self.unloaded else ())
 
     def attach(self, pipe: Any, encode: Encode, onloaded: Onloaded) -> None:
-        """Use the encoders of `pipe`.
-
-        Args:
-            encode: returns the rows of prompts, computed by these encoders.
-            onloaded: a `with` in which the encoders of a pipeline are on a device.
+        """Use the encoders of `pipe`, by which `encode` computes the rows of prompts, within
+        `onloaded`, a `with` in which they are on a device.
         """
         self._pipe, self._encode, self._onloaded = pipe, encode, onloaded
 
@@ -290,11 +287,8 @@ Read = Callable[[str], tuple[object, bool]]
 
 
 def prompt_reader(tokenizers: Sequence[Any], limit: int, written: Callable[[str], str]) -> Read:
-    """What the tokenizers of a pipeline keep of a prompt.
-
-    Args:
-        limit: tokens that its last encoder reads. CLIP's have a limit of their own.
-        written: the text that is encoded for a prompt, with a family's template around it.
+    """What the tokenizers of a pipeline keep of a prompt, `written` with its family's template: as
+    many tokens as the `limit` of its last encoder, CLIP's as many as their own.
     """
 
     def ids_and_limit(tokenizer: Any, prompt: str) -> tuple[list[int], int]:

@@ -193,14 +193,12 @@ def _text_of(content: object) -> str | None:
 
 
 def read_prompt(row: Mapping[str, Any], key: str) -> tuple[str, dict[str, Any]]:
-    """The prompt of a row of data, under `key`, and its metadata: the other columns.
+    """The prompt of a row of data, under `key`, and its metadata: the other columns. ValueError
+    where it is neither a text nor a conversation.
 
     A list of messages becomes a `ChatText`, and the metadata have it under `messages`. An
     assistant's message at its end is the answer that the data give: it becomes the `completion`,
     where the row has none. Under the key `prompt` it stays, as the beginning of the answer.
-
-    Raises:
-        ValueError: what is there is neither a text nor a conversation.
     """
     metadata = dict(row)
     value = metadata.pop(key, None)

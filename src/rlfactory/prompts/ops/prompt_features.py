@@ -23,11 +23,8 @@ clock,vase,scissors,teddy bear,hair drier,toothbrush
 
 
 def metadata_problem(metadata: Mapping[str, Any], objects: Collection[str]) -> str | None:
-    """The reason why metadata can't be scored; None if it can.
-
-    Args:
-        metadata: A prompt's `tag`, `include` and, optionally, `exclude`.
-        objects: The classes that the detector knows.
+    """Why a prompt's `tag`, `include` and, optionally, `exclude` can't be scored by a detector of
+    these classes; None if they can.
     """
     for key in ("tag", "include"):
         if key not in metadata:
