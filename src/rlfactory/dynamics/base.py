@@ -13,9 +13,7 @@ argument is `process`, positional: the model's `ForwardProcess`.
 a likelihood may implement `ops.solver.Solver` instead. Token samplers (`token.py`) have the same
 class attributes and their own `step`.
 
-A static method `validate(options, run)` may check options of its own, and with them those of the
-run (`utils.types.Faults`). It is compiled from its source while planning, so it uses builtins and
-what it imports itself, without torch.
+A static method `validate(options, run)` may check options before a run (`utils.types.Faults`).
 """
 
 import math

@@ -21,9 +21,7 @@ algorithm needs; `prepare`; then in each iteration `encode`, `predict` for each 
 `decode`, without gradient, and `predict` for each micro-batch, with gradient; at checkpoints
 `export`.
 
-A static method `validate(options, run)` may check options of its own, and with them those of the
-run (`utils.types.Faults`). It is compiled from its source while planning, so it uses builtins and
-what it imports itself, without torch.
+A static method `validate(options, run)` may check options before a run (`utils.types.Faults`).
 """
 
 import copy
@@ -118,13 +116,9 @@ class Resolution:
 
 
 class Model(ABC):
-    """What models of images and of texts have in common.
-
-    Attributes:
-        media: what is generated.
-        weights: the trained parameters and their weight sets.
-        device: where the network computes.
-        network: the network that `weights` belong to (read by `hardware=fsdp2`).
+    """What models of images and of texts have in common: what is generated; the trained parameters
+    and their weight sets, the device where the network computes, and the `network` that `weights`
+    belong to (read by `hardware=fsdp2`).
     """
 
     media: ClassVar[Media]

@@ -20,14 +20,10 @@ T = TypeVar("T")
 
 
 class FlowModel(PipelineModel):
-    """A rectified flow; its transformer is trained, the rest frozen.
+    """A rectified flow; its transformer is trained, the rest frozen. ModelError as of its parent.
 
     `guidance` above 1 doubles the forward passes; at 1 there is no guidance. A subclass sets
     `pipeline`, `encoded`, and `adapted` where LoRA adapts other layers, and implements `_predict`.
-
-    Raises:
-        ModelError: the model can't be loaded, or does not fit `size`, the adapters or another
-            option.
     """
 
     part = "transformer"

@@ -26,11 +26,8 @@ PLAIN = "\0"
 
 
 class PromptEncoding(ImageModel):
-    """An image model whose prompts are encoded by the text encoders of a diffusers pipeline.
-
-    Attributes:
-        pipe: the pipeline.
-        text_encoders: the pipeline's text encoders behind the embedding cache.
+    """An image model whose prompts are encoded by the text encoders of a diffusers pipeline,
+    `pipe`, behind the embedding cache.
     """
 
     text_encoders: TextEncoders

@@ -18,10 +18,7 @@ class Wan(FlowModel):
 
     Latents are `[B, C, t, h, w]`: one for the first frame, and one for each four further ones.
     Prompts are padded to `text_tokens` with zeros, which the network reads, as the pipeline's.
-
-    Raises:
-        ModelError: the model can't be loaded, is a pair of transformers for high and low noise, or
-            does not fit `size`, `frames` or the adapters.
+    ModelError for a pair of transformers, for high and low noise, and where `frames` do not fit.
     """
 
     pipeline = "WanPipeline"

@@ -11,9 +11,7 @@ A run calls the methods in this order:
 3. In each iteration `draw` once, with the same arguments on every rank.
 4. In each evaluation `held_out`.
 
-A static method `validate(options, run)` may check options of its own, and with them those of the
-run (`utils.types.Faults`). It is compiled from its source while planning, so it uses builtins and
-what it imports itself, without torch.
+A static method `validate(options, run)` may check options before a run (`utils.types.Faults`).
 """
 
 from abc import ABC, abstractmethod

@@ -22,9 +22,7 @@ An evaluation calls `score` alone, with one sample per evaluation prompt; equal 
 Networks must be attributes (`self.model`): `scoring.offload=true` searches those for networks to
 move between the device and the CPU.
 
-A static method `validate(options, run)` may check options of its own, and with them those of the
-run (`utils.types.Faults`). It is compiled from its source while planning, so it uses builtins and
-what it imports itself, without torch.
+A static method `validate(options, run)` may check options before a run (`utils.types.Faults`).
 """
 
 import inspect

@@ -16,10 +16,8 @@ TRAIN_STEPS = 1000
 
 
 class ForwardProcess(ABC):
-    """The contract of a forward process, together with what its networks predict.
-
-    Attributes:
-        name: Name of the process, as dynamics and schedules state it in `process`.
+    """The contract of a forward process, together with what its networks predict; `name` is what
+    dynamics and schedules state in `process`.
     """
 
     name: ClassVar[Literal["flow", "vp"]]
@@ -93,11 +91,8 @@ class RectifiedFlow(ForwardProcess):
 class VariancePreserving(ForwardProcess):
     """`x = sqrt(abar) x0 + sqrt(1 - abar) eps`; networks predict eps (Stable Diffusion 1, SDXL).
 
-    Networks know integer timesteps only, so abar is looked up at `round(1000 t)`, within the table.
-    Time 0 is timestep 0, at which a little noise is left.
-
-    Args:
-        alphas_cumprod: abar of each timestep, falling, `[1000]`.
+    Networks know integer timesteps only, so abar is looked up at `round(1000 t)`, within the
+    falling table `alphas_cumprod` `[1000]`. Time 0 is timestep 0, at which a little noise is left.
     """
 
     name = "vp"

@@ -138,9 +138,7 @@ def _states_after_shared(
 
 class RecomputedLayers:
     """Gradient checkpointing by transformers: the backward pass computes each layer again.
-
-    Raises:
-        ModelError: transformers does not know how for this architecture.
+    ModelError where transformers does not know how for this architecture.
     """
 
     def __init__(self, network: Any) -> None:
@@ -229,11 +227,8 @@ def preallocated_cache(config: PretrainedConfig, length: int) -> DynamicCache:
 
 
 class GPT2Step:
-    """The last hidden state of one new token of each row, as the network's own forward gives it.
-
-    Args:
-        network: a network that `fits`.
-        cache: filled with the tokens so far, and extended by each call.
+    """The last hidden state of one new token of each row, as the own forward pass of a network that
+    `fits` gives it; `cache` is filled with the tokens so far, and extended by each call.
     """
 
     def __init__(self, network: PreTrainedModel, cache: DynamicCache) -> None:

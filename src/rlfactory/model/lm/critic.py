@@ -124,11 +124,9 @@ class ValueModel(nn.Module):
     """A separate network as critic, as in TRL: a causal reward model read at every position.
 
     All of it is trained, dropout off. It reads the policy's token ids, so both need the same
-    tokenizer. A language model without a score layer gets one of zeros.
-
-    Raises:
-        ModelError: `path` is no causal sequence classifier, knows fewer tokens than the policy, or
-            has a tokenizer in which one of the policy's tokens has another id.
+    tokenizer. A language model without a score layer gets one of zeros. ModelError where `path` is
+    no causal sequence classifier, knows fewer tokens than the policy, or has a tokenizer in which
+    one of the policy's tokens has another id.
     """
 
     def __init__(self, path: str, tokenizer: Any) -> None:

@@ -20,16 +20,13 @@ DIGITS = 15
 
 
 class Pictures:
-    """What a network reads in the place of the picture of a prompt.
+    """What a network, a Qwen2.5-VL with a frozen vision tower, reads in the place of the picture of
+    a prompt.
 
-    A picture's tokens have an id that no vocabulary has and that follows from the picture's file.
-    So token ids say all of a prompt: equal ones are the same text with the same picture, and what
-    is kept of a rollout needs no other tensors. The ids are replaced where they are embedded.
-
-    Args:
-        network: a Qwen2.5-VL of transformers, whose vision tower is frozen.
-        processor: its image processor.
-        first: from which id on a token is a picture's.
+    A picture's tokens have an id from `first` on, that no vocabulary has and that follows from the
+    picture's file. So token ids say all of a prompt: equal ones are the same text with the same
+    picture, and what is kept of a rollout needs no other tensors. The ids are replaced where they
+    are embedded.
     """
 
     def __init__(self, network: Any, processor: Any, first: int) -> None:

@@ -194,7 +194,7 @@ class TokenizedModel(TextModel):
 
 
 def require_rows(tokenizer: Any, texts: Sequence[Sequence[int]], rows: int) -> None:
-    """ModelError, which names the token, unless a model of `rows` rows has one for each of `texts`."""
+    """ModelError, which names the token, unless a model of `rows` rows has one for each."""
     if (most := max((max(ids, default=0) for ids in texts), default=0)) < rows:
         return
     token = tokenizer.convert_ids_to_tokens(most)

@@ -75,10 +75,8 @@ class Normalised(Latents):
 
 class Patches(Latents):
     """Latents `[B, 4 C, h, w]`, each a patch of 2 x 2 of an autoencoder's C channels, normalised by
-    the statistics that it holds (FLUX.2, FLUX.3, ERNIE-Image).
-
-    Args:
-        epsilon: added to the variances; None: that of the autoencoder's configuration.
+    the statistics that it holds (FLUX.2, FLUX.3, ERNIE-Image); `epsilon` is added to the variances
+    (None: that of its configuration).
     """
 
     def __init__(self, epsilon: float | None = None) -> None:

@@ -98,12 +98,10 @@ class TextEncoders:
     """Encodes prompts for the pipeline of class `kind` at `path`, with a cache of embeddings.
 
     Created before the pipeline, because the cache decides whether the encoders are loaded at all:
-    load the pipeline without the components in `left_out`, then call `attach`.
-
-    Args:
-        always: prompts that every run needs, beside those of the cache (the negative prompt).
-        others: further components that an embedding depends on, which stay loaded.
-        options: what an embedding depends on beside prompt and model (the sequence length).
+    load the pipeline without the components in `left_out`, then call `attach`. `always` are prompts
+    that every run needs, beside those of the cache (the negative prompt); `others` further
+    components that an embedding depends on, which stay loaded, and `options` what else it does (the
+    sequence length).
     """
 
     def __init__(

@@ -13,14 +13,11 @@ tools that it may call."""
 
 
 class ChatText(str):
-    """A conversation up to the answer that is wanted, as a string that is a readable transcript.
+    """A conversation up to the answer that is wanted, its `messages` and the `tools` that the
+    assistant may call, as JSON schemas: as a string, a readable transcript.
 
     It equals another only with the same messages, and no plain string, so that groups and held-out
     prompts are those of the messages. A model's chat template makes token ids of the messages.
-
-    Attributes:
-        messages: the messages, each with `role` and `content`.
-        tools: the tools that the assistant may call, as JSON schemas.
     """
 
     messages: tuple[Message, ...]
@@ -51,10 +48,8 @@ class ChatText(str):
 
 
 class ChatAnswer(str):
-    """An answer of the data with more than a text: calls of tools, or thoughts in a field.
-
-    Attributes:
-        message: the assistant's message.
+    """An answer of the data with more than a text, calls of tools or thoughts in a field of its
+    `message`.
     """
 
     message: Message
