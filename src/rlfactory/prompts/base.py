@@ -70,17 +70,15 @@ class Prompt:
     metadata: Mapping[str, Any]
 
 
-def different_prompts(
-    sources: Iterable[Iterator[Prompt]], *, held_out: bool, tries: int = 300
-) -> list[Prompt]:
+def different_prompts(sources: Iterable[Iterator[Prompt]], *, held_out: bool) -> list[Prompt]:
     """A prompt of each source, which draws them without end: all held out, or none of them.
 
-    It differs from those before, unless `tries` draws give no other one.
+    It differs from those before, unless 300 draws give no other one.
     """
     chosen: list[Prompt] = []
     taken: set[str] = set()
     for source in sources:
-        allowed = (p for p in islice(source, tries) if is_held_out(p.text) == held_out)
+        allowed = (p for p in islice(source, 300) if is_held_out(p.text) == held_out)
         first = next(allowed)
         if first.text in taken:
             first = next((p for p in allowed if p.text not in taken), first)

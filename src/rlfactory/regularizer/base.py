@@ -86,7 +86,6 @@ class Regularizer(ABC, Generic[ModelT, BatchT, OutputsT]):
         Returns:
             The rollout, with `penalty` `[B, G]` to subtract from the rewards of tokens.
         """
-        del model
         return rollout
 
     def weigh(self, everyone: Rollout, main: str) -> Rollout:
@@ -99,7 +98,6 @@ class Regularizer(ABC, Generic[ModelT, BatchT, OutputsT]):
         Returns:
             The rollout, with `penalty_weight` `[B]`.
         """
-        del main
         return everyone
 
     def take_reset(self) -> bool:

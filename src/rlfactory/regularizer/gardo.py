@@ -62,9 +62,6 @@ class Gate(Coefficient):
         self._value = min(max(self._value, self.low), self.high)
         self.window = [*self.window, mean][-WINDOW:]
 
-    def update(self, kl_per_token: float, kl_per_sequence: float, samples: int) -> None:
-        del kl_per_token, kl_per_sequence, samples
-
     def state_dict(self) -> dict[str, Any]:
         return {"value": self.value, **{k: vars(self)[k] for k in ("window", "since", "is_far")}}
 

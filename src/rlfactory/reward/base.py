@@ -210,7 +210,7 @@ class Reward(ABC):
         Args:
             state: What `state_dict` returned.
         """
-        del state
+        return
 
     def check_prompts(self, prompts: Iterable[Prompt]) -> None:
         """Check before the run that prompts have what the reward reads of them.
