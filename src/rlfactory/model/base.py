@@ -142,9 +142,7 @@ class Model(ABC):
         return Precision()
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """Parameter groups for the optimizer, with the options that differ from its own; all of
-        `weights.parameters` by default.
-        """
+        """Parameter groups of `weights.parameters`, with options that differ from the optimizer's."""
         return [{"params": list(self.weights.parameters.values())}]
 
     def frozen(self, path: str) -> Self:

@@ -26,9 +26,7 @@ PLAIN = "\0"
 
 
 class PromptEncoding(ImageModel):
-    """An image model whose prompts are encoded by the text encoders of a diffusers pipeline,
-    `pipe`, behind the embedding cache.
-    """
+    """An image model whose prompts the text encoders of a pipeline encode, behind a cache."""
 
     text_encoders: TextEncoders
     pipe: Any

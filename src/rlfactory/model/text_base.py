@@ -120,9 +120,7 @@ class TextModel(Model):
         return False
 
     def rows_at_once(self, tokens: int, most: int) -> int:
-        """How many responses, of which so many tokens have logits, go through the network
-        together: from 1 to `most`.
-        """
+        """How many responses of so many tokens go through the network at once, 1 to `most`."""
         return min(most, max(1, self._max_logits // (tokens * self.vocabulary)))
 
     def logits_at_once(self, count: int) -> int:

@@ -29,9 +29,7 @@ def doubt(scores: Tensor, others: Sequence[Tensor]) -> Tensor:
 
 
 def gated(doubts: Tensor, share: float) -> Tensor:
-    """Whether a sample is among the `share` most doubtful of those with a doubt of 0 or more, and
-    its doubt above 0.
-    """
+    """Whether a doubt is above 0, and among the `share` highest of those from 0 on."""
     doubtful = doubts[doubts >= 0]
     if not len(doubtful):
         return torch.zeros_like(doubts, dtype=torch.bool)

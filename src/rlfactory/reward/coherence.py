@@ -19,9 +19,7 @@ from rlfactory.utils.types import PositiveInt
 
 @dataclass(frozen=True)
 class ScoredTokens:
-    """The tokens of one sample: a context of at least one token, then those from `first` on that
-    are scored.
-    """
+    """The tokens of one sample: a context, at least one token, and those from `first` on, scored."""
 
     ids: list[int]
     first: int

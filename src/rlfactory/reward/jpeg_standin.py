@@ -50,9 +50,7 @@ def _cosines() -> Tensor:
 
 @cache
 def quantisation(quality: int) -> list[Tensor]:
-    """libjpeg's tables `[8, 8]` of a quality from 1 to 100, of luma and of chroma: as Pillow writes
-    them.
-    """
+    """libjpeg's tables `[8, 8]` of luma and chroma at a quality, 1 to 100, as Pillow has them."""
     file = BytesIO()
     Image.new("RGB", (BLOCK, BLOCK)).save(file, "JPEG", quality=quality)
     file.seek(0)

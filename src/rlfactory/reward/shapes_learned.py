@@ -113,9 +113,7 @@ class SceneScorer(nn.Module):
         self.head = nn.Sequential(nn.Linear(2 * 32, 32), nn.GELU(), nn.Linear(32, 1))
 
     def forward(self, images: Tensor, asked: Tensor) -> Tensor:
-        """Logits of the scores `[B]`, of images `[B, 3, H, W]` of 0 to 255 and `fields`
-        `[B, FIELDS]`.
-        """
+        """Logits `[B]` of images `[B, 3, H, W]`, 0 to 255, and `fields` `[B, FIELDS]`."""
         seen = self.look(images.float() / 127.5 - 1)
         height, width = seen.shape[2:]
         y, x = (torch.linspace(-1, 1, n, device=seen.device) for n in (height, width))

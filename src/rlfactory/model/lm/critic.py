@@ -64,9 +64,7 @@ def has_state_scores(network: nn.Module) -> bool:
 
 
 def state_scores(network: Any, ids: Tensor, mask: Tensor | None = None, *rest: Any) -> Tensor:
-    """Scores `[B, L, labels]` of the states after each of the tokens `ids` `[B, L]`; positions and
-    a cache as for `hidden_states`.
-    """
+    """Scores `[B, L, labels]` after each of the tokens `ids` `[B, L]`, as `hidden_states`."""
     return network.score(hidden_states(network, ids, mask, *rest))
 
 

@@ -117,9 +117,7 @@ def _say_unheeded(network: PreTrainedModel, path: str) -> None:
 
 
 def require_finite_weights(network: nn.Module, path: str, key: str = "model.path") -> None:
-    """ModelError, which names a weight, where one is NaN or infinite: a run would only show that
-    something is.
-    """
+    """ModelError, which names a weight, where one is NaN or infinite: a run would not tell."""
     named = {n: p for n, p in network.named_parameters() if p.is_floating_point() and p.numel()}
     ends = {n: torch.stack(torch.aminmax(p.detach())) for n, p in named.items() if not p.is_meta}
     if faulty := [name for name, both in ends.items() if not both.isfinite().all()]:
@@ -131,9 +129,7 @@ def require_finite_weights(network: nn.Module, path: str, key: str = "model.path
 
 
 def load_tokenizer(path: str, *, key: str) -> Any:
-    """The tokenizer of a language model; ModelError, which names `key`, where there is no such
-    model or it has none.
-    """
+    """The tokenizer of a language model; ModelError, which names `key`, where there is none."""
     with explained(path, "a language model", key=key) as locate:
         location, options = _place(path, locate)
         return AutoTokenizer.from_pretrained(location, **options)
@@ -183,9 +179,7 @@ def _load_network(
 
 
 def save_plain(path: str, folder: str) -> None:
-    """Save a language model and its tokenizer into a folder, by transformers' own code, in float32.
-    ModelError where `path` is none.
-    """
+    """Save a language model and its tokenizer, in float32; ModelError where `path` is none."""
     network, tokenizer = load_language_model(path)
     network.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -85,9 +85,7 @@ class PromptFormat:
         self.text_role = by_template if text_role == "auto" else text_role
 
     def prompt_ids(self, prompts: Sequence[str]) -> list[list[int]]:
-        """The token ids of each prompt; ModelError for an empty one, or a conversation that the
-        template can't write.
-        """
+        """Token ids of each prompt; ModelError if it is empty, or no template can write it."""
         # the prompts of a group are equal; a tokenizer is fast on many texts at once
         known: dict[str, list[int]] = {}
         given = {prompt: self.messages(prompt) for prompt in dict.fromkeys(prompts)}

@@ -33,9 +33,7 @@ def shared_prompts(keys: Tensor, prompt: int, response: int) -> Shared | None:
 
 
 def prompts_together(rows: Tensor, tokens: Tokens, size: int) -> Tensor:
-    """Row numbers in the order of micro-batches of `size` responses; or each prompt's behind its
-    first, if passes then read less.
-    """
+    """Row numbers in their order; or, if passes of `size` responses then read less, by prompts."""
 
     def tokens_read(rows: Any) -> int:
         prompt = int(prompts[rows].amax())

@@ -211,9 +211,7 @@ TEXT_TO_IMAGE = re.compile(r"(Img2Img|Inpaint)(?=Pipeline$)")
 
 
 def index_of(folder: Path) -> Mapping[str, Any]:
-    """The index of a pipeline's folder, that of a modular one in the form of the others; empty if
-    it has none.
-    """
+    """The index of a pipeline's folder, of a modular one too in the one form; empty without one."""
     if (folder / PIPELINE_INDEX).is_file():
         return read_json(folder / PIPELINE_INDEX)
     return plain_index(read_json(folder / MODULAR_INDEX))
@@ -276,9 +274,7 @@ def image_size(model: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def height_and_width(size: int | Sequence[int]) -> tuple[int, int]:
-    """The edges of a size, which is that of a square or both; ValueError for another number of
-    edges.
-    """
+    """The edges of a size, a square's or both; ValueError for another number of edges."""
     edges = (size, size) if isinstance(size, int) else tuple(size)
     if len(edges) != 2:
         raise ValueError(f"size={[*edges]} has {len(edges)} edges; type [HEIGHT, WIDTH]")

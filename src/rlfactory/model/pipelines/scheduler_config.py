@@ -72,9 +72,7 @@ def own_shift(name: str, scheduler: Mapping[str, Any]) -> float:
 
 
 def flow_scheduler_fault(name: str, scheduler: Mapping[str, Any]) -> str | None:
-    """Why no schedule follows the scheduler of a rectified flow, by its class and its
-    configuration; None if `noise_levels` does.
-    """
+    """Why no schedule follows a flow's scheduler of this class; None if `noise_levels` does."""
     train_steps = scheduler.get("num_train_timesteps", 1000)
     others = {
         key: scheduler.get(key, default)

@@ -48,9 +48,7 @@ class ChatText(str):
 
 
 class ChatAnswer(str):
-    """An answer of the data with more than a text, calls of tools or thoughts in a field of its
-    `message`.
-    """
+    """An answer of the data whose `message` has more than a text: calls of tools, or thoughts."""
 
     message: Message
 

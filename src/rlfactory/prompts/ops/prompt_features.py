@@ -23,9 +23,7 @@ clock,vase,scissors,teddy bear,hair drier,toothbrush
 
 
 def metadata_problem(metadata: Mapping[str, Any], objects: Collection[str]) -> str | None:
-    """Why a prompt's `tag`, `include` and, optionally, `exclude` can't be scored by a detector of
-    these classes; None if they can.
-    """
+    """Why a detector of `objects` can't score a prompt's metadata; None if it can."""
     for key in ("tag", "include"):
         if key not in metadata:
             return f"its metadata lacks {key}"

@@ -127,9 +127,7 @@ class RowReader:
 
 
 class PromptList(Prompts):
-    """Training prompts, at least one, and prompts for `evaluation` (None: the same), as lists; the
-    base class of such sources.
-    """
+    """A source of lists: prompts to train on, at least one, and for `evaluation` (None: the same)."""
 
     separate = None
 

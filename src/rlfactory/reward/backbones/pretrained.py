@@ -193,9 +193,7 @@ def _reason(error: BaseException) -> str:
 def require_shapes(
     weights: Mapping[str, Tensor], network: nn.Module, *, path: str, key: str, what: str
 ) -> None:
-    """RewardError, which names the first fault, unless a state dict has exactly the names and
-    shapes of a network's.
-    """
+    """RewardError, with the first fault, unless names and shapes are those of a network."""
     expected = {name: tensor.shape for name, tensor in network.state_dict().items()}
     actual = {name: tensor.shape for name, tensor in weights.items()}
     faults = [f"it lacks {name}" for name in expected if name not in actual]
