@@ -142,7 +142,7 @@ class Model(ABC):
         return Precision()
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """Parameter groups of `weights.parameters`, with options that differ from the optimizer's."""
+        """Parameter groups of `weights.parameters`, with options that the optimizer has not."""
         return [{"params": list(self.weights.parameters.values())}]
 
     def frozen(self, path: str) -> Self:

@@ -1,7 +1,6 @@
 """The common part of the adapters of rectified flows whose network is a transformer on text."""
 
 from collections.abc import Callable
-from functools import cached_property
 from math import prod
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -45,11 +44,12 @@ class FlowModel(PipelineModel):
         Args:
             lora_targets: Module names, or all-linear; null: the attention projections of both kinds
                 of blocks.
-            text_tokens: Length of the T5 sequence.
+            text_tokens: To which prompts are padded; longer ones are cut.
             timesteps: exact | truncated: the network's time input, t or t truncated to thousandths.
         """
         # before super().__init__, which encodes the negative prompt by _encode
         self.text_tokens, self.timesteps = text_tokens, timesteps
+        self._made: dict[tuple[object, ...], Any] = {}
         super().__init__(*given, **options)
 
     def check_options(self) -> None:
@@ -109,10 +109,6 @@ class FlowModel(PipelineModel):
             with torch.inference_mode(False):
                 self._made[key] = make()
         return self._made[key]
-
-    @cached_property
-    def _made(self) -> dict[tuple[object, ...], Any]:
-        return {}
 
     def pipeline_arguments(self) -> dict[str, object]:
         """Also `max_sequence_length`: the pipeline truncates prompts as `_encode` does."""

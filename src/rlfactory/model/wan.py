@@ -43,7 +43,6 @@ class Wan(FlowModel):
             lora_targets: Module names, or all-linear; null: the eight projections of self- and
                 cross-attention.
             frames: Frames of a video: 1, 5, 9, ... (Flow-GRPO: 33; full length: 81).
-            text_tokens: To which prompts are padded; longer ones are cut.
         """
         self.frames = frames
         options |= {"text_tokens": text_tokens, "timesteps": timesteps}
@@ -59,7 +58,6 @@ class Wan(FlowModel):
 
     @property
     def latent_pixels(self) -> int:
-        """Pixels for each latent, along an edge."""
         return int(self.pipe.vae_scale_factor_spatial)
 
     @property

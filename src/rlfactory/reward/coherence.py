@@ -19,7 +19,7 @@ from rlfactory.utils.types import PositiveInt
 
 @dataclass(frozen=True)
 class ScoredTokens:
-    """The tokens of one sample: a context, at least one token, and those from `first` on, scored."""
+    """The tokens of one sample: at least one of context; those from `first` on are scored."""
 
     ids: list[int]
     first: int

@@ -127,7 +127,7 @@ class RowReader:
 
 
 class PromptList(Prompts):
-    """A source of lists: prompts to train on, at least one, and for `evaluation` (None: the same)."""
+    """Lists of prompts to train on, at least one, and for `evaluation` (None: the same)."""
 
     separate = None
 
