@@ -9,16 +9,15 @@ Constructor. Keyword-only parameters are the configuration (`conf/dynamics/`). T
 argument is `process`, positional: the model's `ForwardProcess`.
 
 `step` is called once for each stochastic step while sampling, and once for each training item in
-`Algorithm.loss`. Samplers without a likelihood may implement `ops.solver.Solver` instead. Token
-samplers (`token.py`) have the same class attributes and their own `step`.
+`Algorithm.loss`. A sampler of normal steps implements `moments`, any other `step`. Samplers without
+a likelihood may implement `ops.solver.Solver` instead. Token samplers (`token.py`) have the same
+class attributes and their own `step`.
 
-A static method `validate(options, run)` may check options of its own, and with them those of the
-run (`utils.types.Faults`). It is compiled from its source while planning, so it uses builtins and
-what it imports itself, without torch.
+A static method `validate(options, run)` may check options before a run (`utils.types.Faults`).
 """
 
 import math
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -65,7 +64,19 @@ class Dynamics(ABC):
     step_form: ClassVar[str | None] = None
     decode: Literal["sample", "x0"] = "sample"
 
-    @abstractmethod
+    def moments(
+        self, x: Tensor, prediction: Tensor, t: Tensor, t_next: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Mean `[B, C, H, W]` and standard deviation `[B, 1, 1, 1]` of a normal step.
+
+        The arguments are those of `step`, `x` and `prediction` in float32.
+        """
+        raise NotImplementedError
+
+    def log_prob(self, x: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+        """The log-probability `[B]` of the state `x` after a normal step."""
+        return gaussian_log_prob(x, mean, std)
+
     def step(
         self,
         x: Tensor,
@@ -92,6 +103,10 @@ class Dynamics(ABC):
         Raises:
             ValueError: The step is stochastic, and neither `noise` nor `next` is given.
         """
+        mean, std = self.moments(x.float(), prediction.float(), t, t_next)
+        if not self.has_log_prob:
+            return Step(mean if next is None else next, mean, std, None)
+        return gaussian_step(mean, std, noise, next, self.log_prob)
 
 
 def expand_like(t: Tensor, like: Tensor) -> Tensor:
@@ -111,15 +126,8 @@ def quadratic_log_prob(x: Tensor, mean: Tensor, std: Tensor) -> Tensor:
 
 
 def gaussian_kl(mean: Tensor, other: Tensor, std: Tensor) -> Tensor:
-    """KL divergence of `N(mean, std^2)` and `N(other, std^2)`, averaged over a sample's dimensions.
-
-    Args:
-        mean: `[B, C, H, W]`.
-        other: The other mean, `[B, C, H, W]`.
-        std: The standard deviation of both, `[B, 1, 1, 1]`.
-
-    Returns:
-        `mean (mean - other)^2 / (2 std^2)`, `[B]`.
+    """KL divergence of normals with means `[B, C, H, W]` and a common std `[B, 1, 1, 1]`:
+    `mean (mean - other)^2 / (2 std^2)` over a sample's dimensions, `[B]`.
     """
     return ((mean - other) / std).pow(2).flatten(1).mean(1) / 2
 
@@ -131,20 +139,8 @@ def gaussian_step(
     next: Tensor | None,
     log_prob: Callable[[Tensor, Tensor, Tensor], Tensor] = gaussian_log_prob,
 ) -> Step:
-    """Draw from `N(mean, std^2)`, or replay the draw `next`.
-
-    Args:
-        mean: `[B, C, H, W]`.
-        std: `[B, 1, 1, 1]`.
-        noise: Standard normal numbers; the state drawn is `mean + std noise`.
-        next: The known state, instead of `noise`.
-        log_prob: Log-probability as a function of (next, mean, std).
-
-    Returns:
-        The step.
-
-    Raises:
-        ValueError: Neither `noise` nor `next` is given.
+    """Draw `mean + std noise` from `N(mean, std^2)`, or replay the draw `next`, `[B, C, H, W]`;
+    ValueError without either. `log_prob` is a function of (next, mean, std).
     """
     if next is None:
         if noise is None:

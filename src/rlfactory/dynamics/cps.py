@@ -5,7 +5,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from rlfactory.dynamics.base import Dynamics, Step, expand_like, gaussian_log_prob, gaussian_step
+from rlfactory.dynamics.base import Dynamics, expand_like, gaussian_log_prob
 from rlfactory.dynamics.ops.forward_process import RectifiedFlow
 from rlfactory.utils.types import PositiveFraction
 
@@ -41,27 +41,21 @@ class CPS(Dynamics):
         self.noise_level = noise_level
         self.log_prob_of: Literal["quadratic", "gaussian"] = log_prob_of
 
-    def step(
-        self,
-        x: Tensor,
-        prediction: Tensor,
-        t: Tensor,
-        t_next: Tensor,
-        *,
-        noise: Tensor | None = None,
-        next: Tensor | None = None,
-    ) -> Step:
-        x, v = x.float(), prediction.float()
+    def moments(
+        self, x: Tensor, prediction: Tensor, t: Tensor, t_next: Tensor
+    ) -> tuple[Tensor, Tensor]:
         sigma_next = expand_like(t_next, x)
         std = sigma_next * math.sin(self.noise_level * math.pi / 2)
         # sqrt(sigma_next^2 - std^2)
         eps_coefficient = sigma_next * math.cos(self.noise_level * math.pi / 2)
-        mean = (1 - sigma_next) * FLOW.to_x0(x, v, t) + eps_coefficient * FLOW.to_eps(x, v, t)
-        log_prob = gaussian_log_prob if self.log_prob_of == "gaussian" else negative_square
-        return gaussian_step(mean, std, noise, next, log_prob)
+        x0, eps = FLOW.to_x0(x, prediction, t), FLOW.to_eps(x, prediction, t)
+        return (1 - sigma_next) * x0 + eps_coefficient * eps, std
+
+    def log_prob(self, x: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+        formula = gaussian_log_prob if self.log_prob_of == "gaussian" else negative_square
+        return formula(x, mean, std)
 
 
 def negative_square(x: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     """`-(x - mean)^2`, averaged over a sample's dimensions, `[B]`; `std` has no effect."""
-    del std
     return -((x - mean) ** 2).flatten(1).mean(1)

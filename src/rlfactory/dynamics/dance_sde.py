@@ -5,14 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rlfactory.dynamics.base import (
-    Dynamics,
-    Step,
-    expand_like,
-    gaussian_log_prob,
-    gaussian_step,
-    quadratic_log_prob,
-)
+from rlfactory.dynamics.base import Dynamics, expand_like, gaussian_log_prob, quadratic_log_prob
 from rlfactory.utils.types import Positive
 
 
@@ -46,21 +39,15 @@ class DanceSDE(Dynamics):
         self.constants = constants
         self.decode = decode
 
-    def step(
-        self,
-        x: Tensor,
-        prediction: Tensor,
-        t: Tensor,
-        t_next: Tensor,
-        *,
-        noise: Tensor | None = None,
-        next: Tensor | None = None,
-    ) -> Step:
-        x, v = x.float(), prediction.float()
+    def moments(
+        self, x: Tensor, prediction: Tensor, t: Tensor, t_next: Tensor
+    ) -> tuple[Tensor, Tensor]:
         sigma = expand_like(t, x)
         dt = expand_like(t_next, x) - sigma
-        eps = x + (1 - sigma) * v
-        mean = x + (v + 0.5 * self.eta**2 * eps / sigma) * dt
-        std = self.eta * torch.sqrt(-dt)
-        log_prob = gaussian_log_prob if self.constants else quadratic_log_prob
-        return gaussian_step(mean, std, noise, next, log_prob)
+        eps = x + (1 - sigma) * prediction
+        mean = x + (prediction + 0.5 * self.eta**2 * eps / sigma) * dt
+        return mean, self.eta * torch.sqrt(-dt)
+
+    def log_prob(self, x: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+        formula = gaussian_log_prob if self.constants else quadratic_log_prob
+        return formula(x, mean, std)

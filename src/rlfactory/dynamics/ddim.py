@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rlfactory.dynamics.base import Dynamics, Step, expand_like, gaussian_step
+from rlfactory.dynamics.base import Dynamics, expand_like
 from rlfactory.dynamics.ops.forward_process import VariancePreserving
 from rlfactory.utils.types import NonNegative, PositiveFraction
 
@@ -42,26 +42,16 @@ class DDIM(Dynamics):
         self.final_alpha: Literal["first", "one"] = final_alpha
         self.min_std = min_std
 
-    def step(
-        self,
-        x: Tensor,
-        prediction: Tensor,
-        t: Tensor,
-        t_next: Tensor,
-        *,
-        noise: Tensor | None = None,
-        next: Tensor | None = None,
-    ) -> Step:
-        x, prediction = x.float(), prediction.float()
+    def moments(
+        self, x: Tensor, prediction: Tensor, t: Tensor, t_next: Tensor
+    ) -> tuple[Tensor, Tensor]:
         abar = self.forward_process.abar(expand_like(t, x))
-        abar_next = self._abar_next(expand_like(t_next, x))
+        abar_next = self.forward_process.abar(expand_like(t_next, x))
+        if self.final_alpha == "one":
+            abar_next = torch.where(expand_like(t_next, x) > 0, abar_next, 1.0)
         variance = self.eta**2 * (1 - abar_next) / (1 - abar) * (1 - abar / abar_next)
         x0 = self.forward_process.to_x0(x, prediction, t)
         eps = self.forward_process.to_eps(x, prediction, t)
         # min_std does not enter the mean, which is that of the published scheduler
         mean = abar_next.sqrt() * x0 + (1 - abar_next - variance).sqrt() * eps
-        return gaussian_step(mean, variance.sqrt().clamp(min=self.min_std), noise, next)
-
-    def _abar_next(self, t_next: Tensor) -> Tensor:
-        abar = self.forward_process.abar(t_next)
-        return abar if self.final_alpha == "first" else torch.where(t_next > 0, abar, 1.0)
+        return mean, variance.sqrt().clamp(min=self.min_std)

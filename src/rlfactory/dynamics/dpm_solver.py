@@ -36,7 +36,6 @@ class DPMSolver(Solver):
         self, predict: Predict, x: Tensor, times: Tensor, generators: Sequence[torch.Generator]
     ) -> Tensor:
         """Samples `[B, C, H, W]`; `generators` are unused."""
-        del generators
         steps = step_coefficients(self.forward_process, times)
         times = to_device(times, x.device)
         x, x0_prev = x.float(), None

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from rlfactory.dynamics.base import Dynamics, Step, expand_like, gaussian_step
+from rlfactory.dynamics.base import Dynamics, expand_like
 from rlfactory.utils.types import Positive
 
 
@@ -27,23 +27,15 @@ class FlowSDE(Dynamics):
     def __init__(self, *, noise_level: Positive = 1.0) -> None:
         self.noise_level = noise_level
 
-    def step(
-        self,
-        x: Tensor,
-        prediction: Tensor,
-        t: Tensor,
-        t_next: Tensor,
-        *,
-        noise: Tensor | None = None,
-        next: Tensor | None = None,
-    ) -> Step:
-        x, v = x.float(), prediction.float()
+    def moments(
+        self, x: Tensor, prediction: Tensor, t: Tensor, t_next: Tensor
+    ) -> tuple[Tensor, Tensor]:
         sigma, sigma_next = expand_like(t, x), expand_like(t_next, x)
         dt = sigma_next - sigma
         g = self.noise_level * self._diffusion(sigma, sigma_next)
         score_weight = g**2 / (2 * sigma)
-        mean = x * (1 + score_weight * dt) + v * (1 + score_weight * (1 - sigma)) * dt
-        return gaussian_step(mean, g * torch.sqrt(-dt), noise, next)
+        mean = x * (1 + score_weight * dt) + prediction * (1 + score_weight * (1 - sigma)) * dt
+        return mean, g * torch.sqrt(-dt)
 
     def _diffusion(self, sigma: Tensor, sigma_next: Tensor) -> Tensor:
         """g for a noise level of 1."""

@@ -18,5 +18,4 @@ class LinearSDE(FlowSDE):
     step_form = "linear_sde"
 
     def _diffusion(self, sigma: Tensor, sigma_next: Tensor) -> Tensor:
-        del sigma_next
         return sigma

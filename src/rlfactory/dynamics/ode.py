@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from rlfactory.dynamics.base import Dynamics, Step, expand_like
+from rlfactory.dynamics.base import Dynamics, expand_like
 from rlfactory.dynamics.ops.forward_process import ForwardProcess
 
 
@@ -19,16 +19,8 @@ class ODE(Dynamics):
     def __init__(self, process: ForwardProcess) -> None:
         self.forward_process = process
 
-    def step(
-        self,
-        x: Tensor,
-        prediction: Tensor,
-        t: Tensor,
-        t_next: Tensor,
-        *,
-        noise: Tensor | None = None,
-        next: Tensor | None = None,
-    ) -> Step:
-        del noise
+    def moments(
+        self, x: Tensor, prediction: Tensor, t: Tensor, t_next: Tensor
+    ) -> tuple[Tensor, Tensor]:
         mean = self.forward_process.ode_step(x, prediction, t, t_next)
-        return Step(mean if next is None else next, mean, torch.zeros_like(expand_like(t, x)), None)
+        return mean, torch.zeros_like(expand_like(t, x))

@@ -88,9 +88,7 @@ def unipc_sigmas(steps: int, shift: float) -> Tensor:
 
 def leading_timesteps(steps: int, offset: int) -> Tensor:
     """Timesteps `[steps]`, falling: multiples of `1000 // steps` plus `offset` (`DDIMScheduler`).
-
-    Raises:
-        ValueError: The largest timestep is 1000 or more.
+    ValueError where the largest is 1000 or more.
     """
     timesteps = torch.arange(steps).flip(0) * (TRAIN_STEPS // steps) + offset
     if steps > TRAIN_STEPS or timesteps[0] >= TRAIN_STEPS:
@@ -99,10 +97,8 @@ def leading_timesteps(steps: int, offset: int) -> Tensor:
 
 
 def trailing_timesteps(steps: int) -> Tensor:
-    """Timesteps `[steps]`, falling from 999, 1000 / steps apart (`DDIMScheduler`).
-
-    Raises:
-        ValueError: The smallest timestep is 0, where sampling ends.
+    """Timesteps `[steps]`, falling from 999, 1000 / steps apart (`DDIMScheduler`). ValueError where
+    the smallest is 0, at which sampling ends.
     """
     spaced = TRAIN_STEPS - torch.arange(steps, dtype=torch.float64) * (TRAIN_STEPS / steps)
     timesteps = spaced.round().long() - 1
@@ -112,15 +108,8 @@ def trailing_timesteps(steps: int) -> Tensor:
 
 
 def compress_tail(times: Tensor, start: int, share: float) -> Tensor:
-    """Shorten the end of a schedule (MixGRPO-Flash).
-
-    Args:
-        times: The schedule, `[n + 1]`.
-        start: The first step of the tail, from 0.
-        share: The new number of steps of the tail over the old one; at least one step remains.
-
-    Returns:
-        The schedule with a shorter tail between the same two times, interpolated evenly by index.
+    """A schedule `[n + 1]` with fewer steps from step `start` on (MixGRPO-Flash): a `share` of
+    them, at least one, between the same two times, interpolated evenly by index.
     """
     remaining = len(times) - 1 - start
     if remaining < 1:
@@ -169,19 +158,13 @@ class Schedule:
         tokens: int | None = None,
         dynamic: bool = False,
     ) -> Tensor:
-        """Times of a sampling run.
+        """Times `[n + 1]` of a sampling run, from 1 to 0; of `dpm` from a little below 1.
 
         Args:
             model_shift: The model's own shift.
             steps: Number of steps, if not the configured one.
-            tokens: Number of image tokens, for `shift=dynamic`.
+            tokens: Number of image tokens, for `shift=dynamic`; ValueError without them.
             dynamic: Whether the model's own shift depends on these.
-
-        Returns:
-            Times `[n + 1]`, from 1 to 0; of `dpm` from a little below 1.
-
-        Raises:
-            ValueError: `shift` is `dynamic` and `tokens` is None.
         """
         steps, shift = steps or self.steps, self._shift(model_shift, tokens)
         if self.kind == "uniform":
@@ -202,8 +185,9 @@ class Schedule:
 
 
 class _Spaced:
-    """Times that are timesteps / 1000, and 0 at the end."""
+    """Times of a variance-preserving model that are timesteps / 1000, and 0 at the end."""
 
+    process = "vp"
     steps: int
 
     @staticmethod
@@ -237,7 +221,6 @@ class _Spaced:
         dynamic: bool = False,
     ) -> Tensor:
         """Times `[n + 1]`, falling to 0; only `steps` has an effect."""
-        del model_shift, tokens, dynamic
         return _ending_at_zero(self._timesteps(steps or self.steps) / TRAIN_STEPS)
 
 
@@ -247,12 +230,7 @@ class Leading(_Spaced):
     Args:
         steps: n, the number of sampling steps.
         steps_offset: The smallest timestep, that of the last evaluation.
-
-    Attributes:
-        process: The forward process that the schedule is for.
     """
-
-    process = "vp"
 
     def __init__(self, *, steps: PositiveInt = 50, steps_offset: NonNegativeInt = 1) -> None:
         self.steps = steps
@@ -267,12 +245,7 @@ class Trailing(_Spaced):
 
     Args:
         steps: n, the number of sampling steps.
-
-    Attributes:
-        process: The forward process that the schedule is for.
     """
-
-    process = "vp"
 
     def __init__(self, *, steps: PositiveInt = 50) -> None:
         self.steps = steps

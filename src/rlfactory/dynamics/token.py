@@ -94,18 +94,9 @@ class Token:
     def step(
         self, logits: Tensor, *, noise: Tensor | None = None, next: Tensor | None = None
     ) -> TokenStep:
-        """Draw tokens, or look up the log-probabilities of known ones, in float32.
-
-        Args:
-            logits: `[..., V]`.
-            noise: Uniform numbers on [0, 1) to draw with, `[...]`.
-            next: Known token ids, `[...]`, instead of `noise`.
-
-        Returns:
-            The tokens and their log-probabilities.
-
-        Raises:
-            ValueError: Neither `noise` nor `next` is given.
+        """Draw tokens `[...]` from logits `[..., V]` by uniform numbers on [0, 1), `noise` `[...]`,
+        or look up the log-probabilities of known ones, `next` `[...]`; in float32. ValueError
+        without either.
         """
         full = self.log_probs(logits)
         if next is None:
@@ -137,16 +128,10 @@ class Token:
 
 
 def inverse_cdf(log_probs: Tensor, uniform: Tensor) -> Tensor:
-    """Inverse-CDF sampling: the first token whose cumulative probability exceeds the draw.
+    """Inverse-CDF sampling: the first token whose cumulative probability exceeds the draw, `[...]`,
+    of log-probabilities `[..., V]` and draws on [0, 1), `uniform` `[...]`.
 
     It needs one random number a token instead of V, so that draws can be keyed by the sample.
-
-    Args:
-        log_probs: `[..., V]`.
-        uniform: Draws on [0, 1), `[...]`.
-
-    Returns:
-        Token ids, `[...]`.
     """
     cdf = cumsum(log_probs.exp())
     # keeps rounding from pushing the largest draws past the last token with any probability

@@ -82,7 +82,6 @@ class All(Window):
 
     def steps(self, total: int, *, seed: int, iteration: int) -> list[int]:
         """Steps 0 to `total - skip_last - 1`."""
-        del seed, iteration
         return list(range(total - self.skip_last))
 
 
@@ -98,7 +97,6 @@ class FixedSteps(Window):
 
     def steps(self, total: int, *, seed: int, iteration: int) -> list[int]:
         """The configured steps."""
-        del total, seed, iteration
         return self.chosen
 
 
@@ -123,30 +121,21 @@ class RandomSubset(Window):
         return sorted(candidates[order[: self.size]].tolist())
 
 
-class RandomContiguous(Window):
+class RandomContiguous(RandomSubset):
     """Adjacent steps from a random start, drawn for each iteration (Flow-GRPO-Fast).
 
     Args:
-        size: Number of steps.
-        low: First step to choose from.
         high: End (excluded) of the steps to choose from; None: half the number of steps, as
             published, or `low + size` if that is more.
     """
 
     noisier_half = True
 
-    def __init__(
-        self, *, size: PositiveInt = 2, low: NonNegativeInt = 0, high: PositiveInt | None = None
-    ) -> None:
-        self.size, self.low, self.high = size, low, high
-
     def steps(self, total: int, *, seed: int, iteration: int) -> list[int]:
         """`size` adjacent steps; each start from `low` to `high - size` is equally likely."""
         last = (self.high or max(total // 2, self.low + self.size)) - self.size
-        drawn = torch.randint(
-            self.low, last + 1, (), generator=rng.generator(seed, "window", iteration)
-        )
-        start = int(drawn)
+        generator = rng.generator(seed, "window", iteration)
+        start = int(torch.randint(self.low, last + 1, (), generator=generator))
         return list(range(start, start + self.size))
 
 
@@ -177,6 +166,7 @@ class MovingWindow(Window):
 
     Args:
         size: Number of steps.
+        iterations: Iterations at a position, as the subclass says.
         step: How far the window moves; 0: not at all; None: by its size, without overlap.
         low: First step of the first position.
         high: End (excluded) of the last position; None: the last two steps are left out, as
@@ -187,9 +177,17 @@ class MovingWindow(Window):
     margin = 2
 
     def __init__(
-        self, size: int, step: int | None, low: int, high: int | None, at_end: AtEnd
+        self,
+        *,
+        size: PositiveInt = 4,
+        iterations: PositiveInt = 25,
+        step: NonNegativeInt | None = 1,
+        low: NonNegativeInt = 0,
+        high: PositiveInt | None = None,
+        at_end: AtEnd = "clip",
     ) -> None:
-        self.size, self.low, self.high, self.at_end = size, low, high, at_end
+        self.size, self.iterations, self.low = size, iterations, low
+        self.high, self.at_end = high, at_end
         self.step = size if step is None else step
 
     @abstractmethod
@@ -198,7 +196,6 @@ class MovingWindow(Window):
 
     def steps(self, total: int, *, seed: int, iteration: int) -> list[int]:
         """The window at this iteration's position."""
-        del seed
         high = self.high or max(total - self.margin, 1)
         starts = window_starts(self.low, high - self.size, self.step)
         dwells = [self.dwell(start, high) for start in starts]
@@ -213,22 +210,8 @@ class Progressive(MovingWindow):
         iterations: Iterations at each position.
     """
 
-    def __init__(
-        self,
-        *,
-        size: PositiveInt = 4,
-        iterations: PositiveInt = 25,
-        step: NonNegativeInt | None = 1,
-        low: NonNegativeInt = 0,
-        high: PositiveInt | None = None,
-        at_end: AtEnd = "clip",
-    ) -> None:
-        super().__init__(size, step, low, high, at_end)
-        self.iterations = iterations
-
     def dwell(self, start: int, high: int) -> int:
         """`iterations`."""
-        del start, high
         return self.iterations
 
 
@@ -240,20 +223,9 @@ class Decay(MovingWindow):
         least: Iterations at the end of the range; None: a quarter of `iterations`.
     """
 
-    def __init__(
-        self,
-        *,
-        size: PositiveInt = 4,
-        iterations: PositiveInt = 25,
-        least: PositiveInt | None = None,
-        step: NonNegativeInt | None = 1,
-        low: NonNegativeInt = 0,
-        high: PositiveInt | None = None,
-        at_end: AtEnd = "clip",
-    ) -> None:
-        super().__init__(size, step, low, high, at_end)
-        self.iterations = iterations
-        self.least = least or max(1, iterations // 4)
+    def __init__(self, *, least: PositiveInt | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        self.least = least or max(1, self.iterations // 4)
 
     def dwell(self, start: int, high: int) -> int:
         """`iterations (1 - start / high) + least start / high`, rounded down."""
@@ -272,23 +244,12 @@ class ExpDecay(MovingWindow):
     """
 
     def __init__(
-        self,
-        *,
-        size: PositiveInt = 4,
-        iterations: PositiveInt = 25,
-        threshold: NonNegativeInt = 13,
-        rate: NonNegative = 0.1,
-        step: NonNegativeInt | None = 1,
-        low: NonNegativeInt = 0,
-        high: PositiveInt | None = None,
-        at_end: AtEnd = "clip",
+        self, *, threshold: NonNegativeInt = 13, rate: NonNegative = 0.1, **options: Any
     ) -> None:
-        super().__init__(size, step, low, high, at_end)
-        self.iterations = iterations
+        super().__init__(**options)
         self.threshold, self.rate = threshold, rate
 
     def dwell(self, start: int, high: int) -> int:
         """`ceil(iterations exp(-rate max(0, start - threshold)))`."""
-        del high
         beyond = max(0, start - self.threshold)
         return math.ceil(self.iterations * math.exp(-self.rate * beyond))

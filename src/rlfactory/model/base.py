@@ -21,9 +21,7 @@ algorithm needs; `prepare`; then in each iteration `encode`, `predict` for each 
 `decode`, without gradient, and `predict` for each micro-batch, with gradient; at checkpoints
 `export`.
 
-A static method `validate(options, run)` may check options of its own, and with them those of the
-run (`utils.types.Faults`). It is compiled from its source while planning, so it uses builtins and
-what it imports itself, without torch.
+A static method `validate(options, run)` may check options before a run (`utils.types.Faults`).
 """
 
 import copy
@@ -118,13 +116,9 @@ class Resolution:
 
 
 class Model(ABC):
-    """What models of images and of texts have in common.
-
-    Attributes:
-        media: what is generated.
-        weights: the trained parameters and their weight sets.
-        device: where the network computes.
-        network: the network that `weights` belong to (read by `hardware=fsdp2`).
+    """What models of images and of texts have in common: what is generated; the trained parameters
+    and their weight sets, the device where the network computes, and the `network` that `weights`
+    belong to (read by `hardware=fsdp2`).
     """
 
     media: ClassVar[Media]
@@ -148,9 +142,7 @@ class Model(ABC):
         return Precision()
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """Parameter groups for the optimizer, with the options that differ from its own; all of
-        `weights.parameters` by default.
-        """
+        """Parameter groups of `weights.parameters`, with options that the optimizer has not."""
         return [{"params": list(self.weights.parameters.values())}]
 
     def frozen(self, path: str) -> Self:
@@ -346,11 +338,8 @@ class ImageModel(Model):
 
 
 def with_values(network: Any, values: Mapping[str, Tensor] | None) -> Any:
-    """A network to call `save_pretrained` of, which then writes `values`; `network` is not changed.
-
-    Args:
-        network: of diffusers or transformers.
-        values: full tensors by the parameters' names; None: those that it has.
+    """A network of diffusers or transformers to call `save_pretrained` of, which then writes
+    `values`, full tensors by the parameters' names (None: its own); `network` is not changed.
     """
     if values is None:
         return network

@@ -30,12 +30,13 @@ from rlfactory.model.lm.loading import begins_with_end, context_of, end_ids, loa
 from rlfactory.model.lm.logits import Work, finished, in_chunks
 from rlfactory.model.lm.prompt_format import PromptFormat, TextRole
 from rlfactory.model.lm.shared_prompts import shared_prompts
-from rlfactory.model.lm.tokenized import LongPrompts, TokenizedModel
+from rlfactory.model.lm.tokenized import LongPrompts
 from rlfactory.model.lora import Lora, merge_adapters, with_adapters
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.hub import no_bars
 from rlfactory.model.pipelines.teacher_files import adapter_folder
 from rlfactory.model.precision import Precision
+from rlfactory.model.text_base import TextModel
 from rlfactory.model.weight_sets import WeightSets
 from rlfactory.rollout import Tokens, row_keys
 from rlfactory.utils.errors import ModelError
@@ -43,7 +44,7 @@ from rlfactory.utils.pytree import require, to_device
 from rlfactory.utils.types import LoraTargets, NonNegative, Positive, PositiveInt
 
 
-class CausalLM(TokenizedModel):
+class CausalLM(TextModel):
     """An `AutoModelForCausalLM` by `zoo:NAME`, folder or hub id, trained in full or by LoRA.
 
     Args:

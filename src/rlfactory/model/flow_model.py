@@ -1,7 +1,6 @@
 """The common part of the adapters of rectified flows whose network is a transformer on text."""
 
 from collections.abc import Callable
-from functools import cached_property
 from math import prod
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -20,14 +19,10 @@ T = TypeVar("T")
 
 
 class FlowModel(PipelineModel):
-    """A rectified flow; its transformer is trained, the rest frozen.
+    """A rectified flow; its transformer is trained, the rest frozen. ModelError as of its parent.
 
     `guidance` above 1 doubles the forward passes; at 1 there is no guidance. A subclass sets
     `pipeline`, `encoded`, and `adapted` where LoRA adapts other layers, and implements `_predict`.
-
-    Raises:
-        ModelError: the model can't be loaded, or does not fit `size`, the adapters or another
-            option.
     """
 
     part = "transformer"
@@ -49,11 +44,12 @@ class FlowModel(PipelineModel):
         Args:
             lora_targets: Module names, or all-linear; null: the attention projections of both kinds
                 of blocks.
-            text_tokens: Length of the T5 sequence.
+            text_tokens: To which prompts are padded; longer ones are cut.
             timesteps: exact | truncated: the network's time input, t or t truncated to thousandths.
         """
         # before super().__init__, which encodes the negative prompt by _encode
         self.text_tokens, self.timesteps = text_tokens, timesteps
+        self._made: dict[tuple[object, ...], Any] = {}
         super().__init__(*given, **options)
 
     def check_options(self) -> None:
@@ -113,10 +109,6 @@ class FlowModel(PipelineModel):
             with torch.inference_mode(False):
                 self._made[key] = make()
         return self._made[key]
-
-    @cached_property
-    def _made(self) -> dict[tuple[object, ...], Any]:
-        return {}
 
     def pipeline_arguments(self) -> dict[str, object]:
         """Also `max_sequence_length`: the pipeline truncates prompts as `_encode` does."""

@@ -28,7 +28,6 @@ class Flux2Dev(Flux2Klein):
     ) -> None:
         """
         Args:
-            text_tokens: To which prompts are padded; longer ones are cut.
             embedded_guidance: Guidance as an input of the network.
         """
         self.embedded_guidance = embedded_guidance

@@ -229,11 +229,7 @@ def merge_adapters(network: Any) -> None:
 
 
 def with_adapters(network: nn.Module, folder: str | Path) -> Any:
-    """A network with the adapters in a folder of PEFT's merged into its weights, which change.
-
-    Raises:
-        ModelError: they do not fit.
-    """
+    """A network with the adapters of a folder of PEFT's merged in; ModelError if they don't fit."""
     try:
         return PeftModel.from_pretrained(network, str(folder)).merge_and_unload()
     except (ValueError, RuntimeError, KeyError) as error:

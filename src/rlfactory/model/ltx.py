@@ -48,7 +48,6 @@ class LTX(FlowModel):
                 cross-attention.
             frames: Frames of a video: 1, 9, 17, ... (full length: 161).
             frame_rate: Frames per second, on which positions in time depend.
-            text_tokens: To which prompts are padded; longer ones are cut.
             decode_timestep: The time at which the autoencoder decodes, from 0.9.1 on.
             decode_noise_scale: The share of noise in latents that it decodes, from 0.9.1 on.
         """
@@ -61,7 +60,6 @@ class LTX(FlowModel):
 
     @property
     def latent_pixels(self) -> int:
-        """Pixels for each latent, along an edge."""
         return int(self.pipe.vae_spatial_compression_ratio)
 
     @property

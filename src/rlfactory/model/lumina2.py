@@ -1,6 +1,6 @@
 """Adapter for Lumina-Image 2.0, at any resolution."""
 
-from dataclasses import dataclass
+from types import SimpleNamespace
 
 import torch
 from torch import Tensor
@@ -12,18 +12,6 @@ from rlfactory.model.precision import exact_inputs
 from rlfactory.model.prompt_encoding import PLAIN
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.pytree import to_device
-
-
-@dataclass(frozen=True)
-class Lengths:
-    """What the network's positions ask of the mask, without waiting for the device."""
-
-    of_rows: Tensor
-    shape: torch.Size
-
-    def sum(self, dim: int) -> Tensor:
-        """The lengths of prompts, on the CPU."""
-        return self.of_rows
 
 
 class Lumina2(FlowModel):
@@ -70,7 +58,9 @@ class Lumina2(FlowModel):
         sequence, counts = text["sequence"], text[LENGTHS].tolist()
         length = sequence.shape[1]
         mask = torch.tensor([[i < count for i in range(length)] for count in counts])
-        with exact_inputs(self.network.rope_embedder, None, Lengths(text[LENGTHS], mask.shape)):
+        # what the network's positions ask of the mask, without waiting for the device
+        lengths = SimpleNamespace(shape=mask.shape, sum=lambda dim: text[LENGTHS])
+        with exact_inputs(self.network.rope_embedder, None, lengths):
             velocity: Tensor = self.network(
                 hidden_states=x,
                 timestep=1 - self._times(t) / 1000,

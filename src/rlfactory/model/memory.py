@@ -47,10 +47,8 @@ class Memory:
     _visitors: list[nn.Module] = field(default_factory=list, init=False)
 
     def prepare(self, network: Any) -> None:
-        """Apply the options to the trained network, after adapters were injected.
-
-        Raises:
-            ModelError: the network does not know the attention backend, or can't run it.
+        """Apply the options to the trained network, after adapters were injected. ModelError where
+        it does not know the attention backend, or can't run it.
         """
         if self.gradient_checkpointing:
             network.enable_gradient_checkpointing()
@@ -112,14 +110,10 @@ class Memory:
 class OffloadedModules:
     """Modules that stay on the CPU and come to a device for their work.
 
-    Frozen parameters are copied to the device alone: back on the CPU they are the tensors that
-    they were. Whatever else a module holds, such as buffers, is moved both ways.
-
-    Args:
-        modules: to be moved.
-        device: to which they come.
-        pin: keep frozen parameters in pinned memory, so that the host does not wait for copies to
-            CUDA. For modules that come often; it takes up to twice their size.
+    Frozen parameters are copied to the device alone: back on the CPU they are the tensors that they
+    were. Whatever else a module holds, such as buffers, is moved both ways. `pin` keeps frozen
+    parameters in pinned memory, so that the host does not wait for copies to CUDA: for modules that
+    come often, as it takes up to twice their size.
     """
 
     def __init__(

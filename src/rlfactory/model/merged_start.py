@@ -31,17 +31,12 @@ What they add to a weight is B A: the scale alpha / r is multiplied into B.
 
 @torch.no_grad()
 def merge_start(network: nn.Module, path: Path, pipeline: str | None = None) -> Start:
-    """Add the adapters of a file, or of its folder, to the weights of a network in place.
+    """Add the adapters of a file, or of its folder, to the weights of a network in place; adapters
+    of its own stay as they are. Sums are computed in float32, and rounded to the dtype of the
+    weights.
 
-    Sums are computed in float32, and rounded to the dtype of the weights.
-
-    Args:
-        network: with adapters of its own or without; those stay as they are.
-        pipeline: the class of its pipeline, for the message.
-
-    Raises:
-        ModelError: there are none, they are of other modules or shapes, or one is of an embedding
-            or of a module that shares its weight.
+    ModelError, by the class of its `pipeline`, where there are none, they are of other modules or
+    shapes, or one is of an embedding or of a module that shares its weight.
     """
     modules: dict[str, Any] = {
         name.replace("_orig_mod.", ""): m.get_base_layer() if isinstance(m, BaseTunerLayer) else m
@@ -95,12 +90,9 @@ def _read(path: Path, modules: Mapping[str, nn.Module], pipeline: str | None) ->
 def stacked(state: Mapping[str, Tensor], scale: float, start: Start) -> dict[str, Tensor]:
     """Adapters on a network into which others were merged, as adapters of the network before.
 
-    Both are one adapter of the sum of their ranks, `B A = B_start A_start + scale B_own A_own`,
-    with zeros where only one of them adapts a module; its own scale is 1.
-
-    Args:
-        state: the own ones by PEFT's names.
-        scale: alpha / rank of these.
+    Both, the own ones `state` by PEFT's names, are one adapter of the sum of their ranks,
+    `B A = B_start A_start + scale B_own A_own` with the own alpha / rank as `scale`, and zeros
+    where only one of them adapts a module; its own scale is 1.
     """
     own = {MATRIX.sub("", key): key for key in state if is_a(key)}
     ranks = [len(next(iter(start.values()))[0]), len(state[next(iter(own.values()))])]

@@ -26,12 +26,7 @@ PLAIN = "\0"
 
 
 class PromptEncoding(ImageModel):
-    """An image model whose prompts are encoded by the text encoders of a diffusers pipeline.
-
-    Attributes:
-        pipe: the pipeline.
-        text_encoders: the pipeline's text encoders behind the embedding cache.
-    """
+    """An image model whose prompts the text encoders of a pipeline encode, behind a cache."""
 
     text_encoders: TextEncoders
     pipe: Any
@@ -51,10 +46,8 @@ class PromptEncoding(ImageModel):
         return {"size": height_and_width(size)} if self.pictures else {}  # pictures have it
 
     def encode(self, prompts: Sequence[str]) -> Condition:
-        """Embeddings: what `_encode` gives, such as `sequence` `[B, L, D]`.
-
-        Raises:
-            ModelError: a prompt has a picture, and the model takes none; or the reverse.
+        """Embeddings: what `_encode` gives, such as `sequence` `[B, L, D]`. ModelError where a
+        prompt has a picture, and the model takes none; or the reverse.
         """
         if problem := mismatch(prompts, self.pictures):
             fix = "give it one" if self.pictures else f"a {self.pipeline} takes none"

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from types import MethodType
+from types import MethodType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -72,12 +71,15 @@ class QwenImage21(FlowModel):
             ends = to_device(lengths, x.device)[:, None]
             places = torch.arange(longest + tokens.shape[1], device=x.device)
             valid = (places < ends) | (places >= longest)
+        # of each row, `[B, S, 1, D / 2]`, for attention that makes this of `[S, D / 2]` of all
+        rotations = self._rotations(lengths, longest, x)
+        per_row = SimpleNamespace(unsqueeze=lambda dim: rotations)
         with _joint_forward(self.network):
             velocity: Tensor = self.network(
                 text["sequence"][:, :longest],
                 tokens,
                 self._times(t) / 1000,
-                _PerRow(self._rotations(lengths, longest, x)),
+                per_row,
                 valid,
             )
         return velocity.transpose(1, 2).reshape(x.shape)
@@ -123,17 +125,6 @@ class QwenImage21(FlowModel):
         return arguments
 
 
-@dataclass(frozen=True)
-class _PerRow:
-    """Rotations `[B, S, 1, D / 2]` of each row, for attention that expects `[S, D / 2]` of all."""
-
-    rotations: Tensor
-
-    def unsqueeze(self, dim: int) -> Tensor:
-        """What attention makes of them."""
-        return self.rotations
-
-
 @contextmanager
 def _joint_forward(network: Any) -> Iterator[None]:
     """The network is called by `_forward` within the `with`, with all of its hooks.
@@ -152,14 +143,11 @@ def _forward(
     sequence: Tensor,
     tokens: Tensor,
     times: Tensor,
-    rotations: _PerRow,
+    rotations: SimpleNamespace,
     valid: Tensor | None,
 ) -> Tensor:
-    """The velocity of an image's tokens, `[B, N, C]`, behind prompts `[B, L, D]`.
-
-    Args:
-        times: `[B]` in [0, 1].
-        valid: `[B, L + N]`, which tokens are no padding; None: all.
+    """The velocity of an image's tokens, `[B, N, C]`, behind prompts `[B, L, D]`, at times `[B]` in
+    [0, 1]. `valid` `[B, L + N]` marks tokens that are no padding; None: all.
     """
     prompt, image = network.txt_in(sequence), network.img_in(tokens)
     hidden, length = torch.cat([prompt, image], 1), prompt.shape[1]

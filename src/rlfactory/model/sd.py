@@ -21,14 +21,11 @@ PROCESSES = dict(zip(PREDICTIONS, (VariancePreserving, VelocityPrediction), stri
 class SD(PipelineModel):
     """A `StableDiffusionPipeline`; its UNet is trained, the rest frozen.
 
-    It predicts noise or, as Stable Diffusion 2.1, v: its scheduler's `prediction_type` says which.
+    It predicts noise or, as Stable Diffusion 2.1, v: its scheduler's `prediction_type` says which;
+    ModelError where it predicts neither.
 
-    `guidance` above 1 doubles the forward passes; in training both halves get gradient, as in
-    DDPO. The safety checker is not loaded: it would replace training images by black ones.
-
-    Raises:
-        ModelError: the model can't be loaded, predicts neither noise nor v, or does not fit
-            `size` or the adapters.
+    `guidance` above 1 doubles the forward passes; in training both halves get gradient, as in DDPO.
+    The safety checker is not loaded: it would replace training images by black ones.
     """
 
     pipeline = "StableDiffusionPipeline"

@@ -18,10 +18,7 @@ class Wan(FlowModel):
 
     Latents are `[B, C, t, h, w]`: one for the first frame, and one for each four further ones.
     Prompts are padded to `text_tokens` with zeros, which the network reads, as the pipeline's.
-
-    Raises:
-        ModelError: the model can't be loaded, is a pair of transformers for high and low noise, or
-            does not fit `size`, `frames` or the adapters.
+    ModelError for a pair of transformers, for high and low noise, and where `frames` do not fit.
     """
 
     pipeline = "WanPipeline"
@@ -46,7 +43,6 @@ class Wan(FlowModel):
             lora_targets: Module names, or all-linear; null: the eight projections of self- and
                 cross-attention.
             frames: Frames of a video: 1, 5, 9, ... (Flow-GRPO: 33; full length: 81).
-            text_tokens: To which prompts are padded; longer ones are cut.
         """
         self.frames = frames
         options |= {"text_tokens": text_tokens, "timesteps": timesteps}
@@ -62,7 +58,6 @@ class Wan(FlowModel):
 
     @property
     def latent_pixels(self) -> int:
-        """Pixels for each latent, along an edge."""
         return int(self.pipe.vae_scale_factor_spatial)
 
     @property

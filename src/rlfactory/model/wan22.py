@@ -18,16 +18,13 @@ from rlfactory.utils.types import Faults, NonNegative
 
 
 class NetworkPair(nn.Module):
-    """Each row goes through the network of its noise, by the pair's one `forward`.
+    """Each row goes through the network of its noise, by the pair's one `forward`: from the
+    timestep `boundary` on through `high`, below through `low`; `trained` are those that are, or get
+    adapters.
 
     A row's prediction has the bits that it has in the network alone. Parameters are named as the
     pipeline names the two, `transformer` and `transformer_2`. What diffusers' networks have beside
     `forward`, such as gradient checkpointing, is done to both, or read from the first.
-
-    Args:
-        high, low: the networks.
-        boundary: the lowest timestep of `high`.
-        trained: which of the two are trained, or get adapters.
     """
 
     def __init__(self, high: Any, low: Any, *, boundary: float, trained: tuple[str, ...]) -> None:
@@ -103,10 +100,7 @@ class Wan22(Wan):
     """A `WanPipeline` of two transformers; both, or one of them, are trained, the rest frozen.
 
     Times from the pipeline's `boundary_ratio` on go through `transformer`, lower ones through
-    `transformer_2`, whose guidance may be another.
-
-    Raises:
-        ModelError: as `Wan`, or the pipeline has one of the two networks only.
+    `transformer_2`, whose guidance may be another. ModelError where it has one of the two only.
     """
 
     second_part = "transformer_2"

@@ -21,10 +21,7 @@ class WanI2V(Wan22):
     The picture, resized to `size` and followed by grey frames, is encoded once by the autoencoder;
     its latents are further channels of the network's input, behind those that say which frame is
     given. Wan 2.1 also reads the picture's CLIP tokens. Of one transformer, `trained` is `both`.
-
-    Raises:
-        ModelError: as `Wan22`, or the pipeline lacks its image encoder, or has a time for each
-            token (Wan 2.2 TI2V).
+    ModelError where it lacks its image encoder, or has a time for each token (Wan 2.2 TI2V).
     """
 
     pipeline = "WanImageToVideoPipeline"

@@ -137,13 +137,10 @@ class WeightSets:
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        """Run the network with the weights of set `name`.
+        """Run the network with the weights of set `name`; KeyError where there is none.
 
         Nested in a `with` of the same set, it swaps nothing; nor does `policy`, which therefore
         must not be nested in another set.
-
-        Raises:
-            KeyError: there is no such set.
         """
         passes = nullcontext() if self.gathering is None else self.gathering.unsharded()
         with self.swapped(name), passes:

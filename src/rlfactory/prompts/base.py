@@ -11,9 +11,7 @@ A run calls the methods in this order:
 3. In each iteration `draw` once, with the same arguments on every rank.
 4. In each evaluation `held_out`.
 
-A static method `validate(options, run)` may check options of its own, and with them those of the
-run (`utils.types.Faults`). It is compiled from its source while planning, so it uses builtins and
-what it imports itself, without torch.
+A static method `validate(options, run)` may check options before a run (`utils.types.Faults`).
 """
 
 from abc import ABC, abstractmethod
@@ -29,14 +27,12 @@ from rlfactory.utils.errors import PromptError as PromptError  # sources raise i
 
 
 def item_indices(length: int, count: int, *, seed: int, iteration: int) -> list[int]:
-    """The `count` indices below `length` of an iteration, distinct if `count <= length`.
+    """The `count` indices below `length` of an iteration, distinct if `count <= length`; ValueError
+    if `length` is below 1 or `count` below 0.
 
     Each epoch is a new permutation, cut into `length // count` full batches, so no item is repeated
     within an epoch; the last `length % count` items of the permutation are left out. If
     `count > length`, each item comes `count // length` times or once more.
-
-    Raises:
-        ValueError: `length` is below 1 or `count` below 0.
     """
     if length < 1 or count < 0:
         raise ValueError(f"cannot take {count} of {length} items")
@@ -74,17 +70,15 @@ class Prompt:
     metadata: Mapping[str, Any]
 
 
-def different_prompts(
-    sources: Iterable[Iterator[Prompt]], *, held_out: bool, tries: int = 300
-) -> list[Prompt]:
+def different_prompts(sources: Iterable[Iterator[Prompt]], *, held_out: bool) -> list[Prompt]:
     """A prompt of each source, which draws them without end: all held out, or none of them.
 
-    It differs from those before, unless `tries` draws give no other one.
+    It differs from those before, unless 300 draws give no other one.
     """
     chosen: list[Prompt] = []
     taken: set[str] = set()
     for source in sources:
-        allowed = (p for p in islice(source, tries) if is_held_out(p.text) == held_out)
+        allowed = (p for p in islice(source, 300) if is_held_out(p.text) == held_out)
         first = next(allowed)
         if first.text in taken:
             first = next((p for p in allowed if p.text not in taken), first)

@@ -10,9 +10,7 @@ iteration `shape_reward` is called once, after scoring and before the advantages
 after each update with `moment="step"`, and after the iteration's last update with
 `moment="iteration"`, then `take_reset`.
 
-A static method `validate(options, run)` may check options of its own, and with them those of the
-run (`utils.types.Faults`). It is compiled from its source while planning, so it uses builtins and
-what it imports itself, without torch.
+A static method `validate(options, run)` may check options before a run (`utils.types.Faults`).
 """
 
 from abc import ABC, abstractmethod
@@ -88,7 +86,6 @@ class Regularizer(ABC, Generic[ModelT, BatchT, OutputsT]):
         Returns:
             The rollout, with `penalty` `[B, G]` to subtract from the rewards of tokens.
         """
-        del model
         return rollout
 
     def weigh(self, everyone: Rollout, main: str) -> Rollout:
@@ -101,7 +98,6 @@ class Regularizer(ABC, Generic[ModelT, BatchT, OutputsT]):
         Returns:
             The rollout, with `penalty_weight` `[B]`.
         """
-        del main
         return everyone
 
     def take_reset(self) -> bool:

@@ -6,14 +6,13 @@ metric `kl/reference`, a mean over a sample's dimensions), so that `target`, `lo
 be chosen for the regularizer in use.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, final
 
 from rlfactory.utils.types import NonNegative, Positive, PositiveInt
 
 
-class Coefficient(ABC):
+class Coefficient:
     """The contract of a KL coefficient.
 
     Keyword-only constructor parameters are the configuration; there are no run-time arguments.
@@ -33,9 +32,8 @@ class Coefficient(ABC):
         """The current factor on the divergence."""
         return self._value
 
-    @abstractmethod
     def update(self, kl_per_token: float, kl_per_sequence: float, samples: int) -> None:
-        """Adapt the value to a measured divergence.
+        """Adapt the value to a measured divergence; by default nothing changes.
 
         Args:
             kl_per_token: Mean divergence of a token (images: of a training item).
@@ -62,9 +60,6 @@ class Fixed(Coefficient):
 
     def __init__(self, *, value: NonNegative) -> None:
         super().__init__(value)
-
-    def update(self, kl_per_token: float, kl_per_sequence: float, samples: int) -> None:
-        del kl_per_token, kl_per_sequence, samples
 
 
 class _Controlled(Coefficient):
@@ -116,7 +111,6 @@ class Proportional(_Controlled):
 
     def update(self, kl_per_token: float, kl_per_sequence: float, samples: int) -> None:
         """Adapt to the divergence of a sequence, in proportion to `samples`."""
-        del kl_per_token
         self._adapt(kl_per_sequence, samples)
 
 
@@ -135,5 +129,4 @@ class PerStep(_Controlled):
 
     def update(self, kl_per_token: float, kl_per_sequence: float, samples: int) -> None:
         """Adapt to the divergence of a token, whatever the size of the minibatch."""
-        del kl_per_sequence, samples
         self._adapt(kl_per_token, 1)

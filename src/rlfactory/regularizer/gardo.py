@@ -21,20 +21,15 @@ WINDOW = 20
 
 
 def doubt(scores: Tensor, others: Sequence[Tensor]) -> Tensor:
-    """How much higher samples rank by their score than by other scores, `[B]` in -1 to 1.
-
-    Args:
-        scores: `[B]`.
-        others: The other scores, each `[B]`, whose ranks are averaged.
+    """How much higher samples rank by their score `[B]` than by other scores, each `[B]`, on the
+    average: `[B]` in -1 to 1.
     """
     ranks = [values.argsort(stable=True).argsort().double() for values in (scores, *others)]
     return (ranks[0] - torch.stack(ranks[1:]).mean(0)) / len(scores)
 
 
 def gated(doubts: Tensor, share: float) -> Tensor:
-    """Whether a sample is among the `share` most doubtful of those with a doubt of 0 or more, and
-    its doubt above 0.
-    """
+    """Whether a doubt is above 0, and among the `share` highest of those from 0 on."""
     doubtful = doubts[doubts >= 0]
     if not len(doubtful):
         return torch.zeros_like(doubts, dtype=torch.bool)
@@ -64,9 +59,6 @@ class Gate(Coefficient):
             self._value *= 0.9
         self._value = min(max(self._value, self.low), self.high)
         self.window = [*self.window, mean][-WINDOW:]
-
-    def update(self, kl_per_token: float, kl_per_sequence: float, samples: int) -> None:
-        del kl_per_token, kl_per_sequence, samples
 
     def state_dict(self) -> dict[str, Any]:
         return {"value": self.value, **{k: vars(self)[k] for k in ("window", "since", "is_far")}}

@@ -11,16 +11,11 @@ from rlfactory.utils.types import Positive
 
 
 def sde_std(sigma: Tensor, noise_level: float, low: float) -> Tensor:
-    """`a sqrt(sigma / (1 - sigma))`, the noise of Flow-GRPO's SDE at a time.
+    """`a sqrt(sigma / (1 - sigma))` `[N]`, the noise of Flow-GRPO's SDE at times `[N]`, with the
+    `noise_level` a.
 
-    Args:
-        sigma: Times, `[N]`.
-        noise_level: a.
-        low: Lower bound of sigma in the numerator, since at 0 a weight `1 / std^2` is infinite. In
-            the denominator sigma is at most 0.99, as published.
-
-    Returns:
-        `[N]`.
+    Sigma is at least `low` in the numerator, since at 0 a weight `1 / std^2` is infinite, and at
+    most 0.99 in the denominator, as published.
     """
     return noise_level * (sigma.clamp(min=low) / (1 - sigma.clamp(0, 0.99))).sqrt()
 

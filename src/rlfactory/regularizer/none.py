@@ -15,5 +15,4 @@ class NoRegularizer(Regularizer[object, Batch | TokenBatch, object]):
     def penalty(
         self, model: object, batch: Batch | TokenBatch, outputs: object
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        del model, outputs
         return torch.zeros((), device=batch.advantage.device), {}

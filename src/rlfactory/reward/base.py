@@ -22,9 +22,7 @@ An evaluation calls `score` alone, with one sample per evaluation prompt; equal 
 Networks must be attributes (`self.model`): `scoring.offload=true` searches those for networks to
 move between the device and the CPU.
 
-A static method `validate(options, run)` may check options of its own, and with them those of the
-run (`utils.types.Faults`). It is compiled from its source while planning, so it uses builtins and
-what it imports itself, without torch.
+A static method `validate(options, run)` may check options before a run (`utils.types.Faults`).
 """
 
 import inspect
@@ -212,7 +210,7 @@ class Reward(ABC):
         Args:
             state: What `state_dict` returned.
         """
-        del state
+        return
 
     def check_prompts(self, prompts: Iterable[Prompt]) -> None:
         """Check before the run that prompts have what the reward reads of them.
@@ -301,11 +299,9 @@ def score_checked(reward: Reward, samples: Samples) -> dict[str, Tensor]:
 def check_scores(
     reward: Reward, scores: object, count: int, prompts: Sequence[str] | None = None
 ) -> dict[str, Tensor]:
-    """The scores of `count` samples by name, each `[count]` float32 on the CPU.
-
-    Raises:
-        RewardError: `scores` is no mapping, lacks the main score, or holds one that `as_scores`
-            refuses; with `prompts`, the message names the prompt.
+    """The scores of `count` samples by name, each `[count]` float32 on the CPU. RewardError where
+    `scores` is no mapping, lacks the main score, or holds one that `as_scores` refuses; with
+    `prompts`, it names the prompt.
     """
     name = type(reward).__name__
     if not isinstance(scores, Mapping):
@@ -321,17 +317,11 @@ def check_scores(
 def as_scores(
     values: object, count: int, name: str, prompts: Sequence[str] | None = None
 ) -> Tensor:
-    """Scores as people return them, as `[count]` float32 on the CPU: numbers in a list, an array,
-    a tensor, a series or an iterator; None and missing values are NaN.
+    """Scores as people return them, as `[count]` float32 on the CPU: numbers in a list, an array, a
+    tensor, a series or an iterator; None and missing values are NaN.
 
-    Args:
-        values: what was returned.
-        count: the number of samples.
-        name: what the scores are, to begin a message with.
-        prompts: their prompts, for a message.
-
-    Raises:
-        RewardError: there are not `count` values, or one is no number, or infinite.
+    RewardError, which begins with `name` and has the sample's prompt, where there are not `count`
+    values, or one is no number, or infinite.
     """
     wanted = f"wanted are {count} numbers, one a sample, in a list, an array or a tensor"
     kind = type(values).__name__

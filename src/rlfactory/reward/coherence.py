@@ -11,23 +11,15 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForCausalLM
 
-from rlfactory.model.pipelines.local_models import resolve
 from rlfactory.reward.backbones.classifier import Precision, ScoredText
-from rlfactory.reward.backbones.pretrained import (
-    load_full_model,
-    load_full_tokenizer,
-    loading,
-    max_positions,
-)
+from rlfactory.reward.backbones.pretrained import load_with_tokenizer, max_positions
 from rlfactory.reward.base import Reward, RewardError, Samples, require_texts
 from rlfactory.utils.types import PositiveInt
 
 
 @dataclass(frozen=True)
 class ScoredTokens:
-    """The tokens of one sample: a context of at least one token, then those from `first` on that
-    are scored.
-    """
+    """The tokens of one sample: at least one of context; those from `first` on are scored."""
 
     ids: list[int]
     first: int
@@ -76,7 +68,13 @@ class Coherence(Reward):
         self.judge = judge
         self.over_tokens = over_tokens
         self.batch_size = batch_size
-        self.model, self.tokenizer = _load(path, device, getattr(torch, dtype))
+        self.model, self.tokenizer = load_with_tokenizer(
+            AutoModelForCausalLM,
+            path,
+            getattr(torch, dtype),
+            what="a causal language model",
+            check=lambda model, _: _require_causal(model.to(device)),
+        )
         self.max_tokens = min(max_tokens, max_positions(self.model, self.tokenizer))
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
@@ -150,22 +148,12 @@ def _log_likelihood(logits: Tensor, row: ScoredTokens) -> Tensor:
     return -cross_entropy(logits[row.first - 1 : end - 1].float(), targets, reduction="sum")
 
 
-def _load(path: str, device: torch.device, dtype: torch.dtype) -> tuple[Any, Any]:
-    """A causal language model and its tokenizer; RewardError where there is none."""
-    with loading("reward.path", path, "a causal language model") as locate:
-        source = locate(resolve(path, "config.json"))
-        model = load_full_model(AutoModelForCausalLM, source, dtype).to(device)
-        tokenizer = load_full_tokenizer(source)
-        if not _is_causal(model, device):
-            raise ValueError("its logits depend on later tokens, so it is not causal")
-    return model, tokenizer
-
-
 @torch.inference_mode()
-def _is_causal(model: Any, device: torch.device) -> bool:
-    """Whether a token's logits are independent of the next token: AutoModelForCausalLM loads
+def _require_causal(model: Any) -> None:
+    """ValueError where a token's logits depend on the next token: AutoModelForCausalLM loads
     bidirectional encoders (BERT) too.
     """
-    ids = torch.tensor([[0, 0], [0, 1]], device=device)
+    ids = torch.tensor([[0, 0], [0, 1]], device=model.device)
     first, second = model(input_ids=ids).logits[:, 0].float()
-    return bool((first - second).abs().max() <= 1e-3 * first.abs().max())
+    if not (first - second).abs().max() <= 1e-3 * first.abs().max():
+        raise ValueError("its logits depend on later tokens, so it is not causal")

@@ -211,16 +211,8 @@ def merge_scores(
     part_scores: Mapping[str, Mapping[str, Tensor]],
     existing: Mapping[str, Tensor],
 ) -> dict[str, Tensor]:
-    """Add the scores of several rewards to `existing` ones.
-
-    Args:
-        parts: Rewards by name.
-        part_scores: Their scores by the names of the parts.
-        existing: Scores that keep their names.
-
-    Returns:
-        Scores by name: the main one of each part under the part's name, the others under their own,
-        or as `<part>_<score>` where that name is taken.
+    """The `existing` scores, and those of the parts by name: the main one of each under the part's
+    name, the others under their own, or as `<part>_<score>` where that name is taken.
     """
     scores = dict(existing)
     for name, part in parts.items():

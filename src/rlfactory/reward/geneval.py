@@ -239,9 +239,7 @@ class ColorNamer:
         return [COLORS[i] for i in nearest]
 
     def _classifier(self, name: str) -> Tensor:
-        """The unit embedding of each colour for a class of objects, `[colours, D]`: the mean over
-        `TEMPLATES`.
-        """
+        """Unit embeddings of the colours of a class, `[colours, D]`, means over `TEMPLATES`."""
         if name not in self._classifiers:
             texts = [t.format(color=color, name=name) for color in COLORS for t in TEMPLATES]
             embeddings = self.clip.embed_texts(texts).reshape(len(COLORS), len(TEMPLATES), -1)

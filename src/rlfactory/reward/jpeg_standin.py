@@ -13,10 +13,13 @@ fitted to file sizes at qualities 50 to 95; `tests/reward/test_jpeg_standin.py` 
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache
+from io import BytesIO
 from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
+from PIL import Image
+from PIL.JpegImagePlugin import JpegImageFile
 from torch import Tensor
 
 from rlfactory.reward.base import Direction, Metadata, Reward, Samples, require_images
@@ -29,19 +32,6 @@ END = 5.5
 """Bits of a block beside its coefficients."""
 HEADER = 0.635
 """Thousands of bytes of a file beside its blocks."""
-LUMA = (
-    *(16, 11, 10, 16, 24, 40, 51, 61, 12, 12, 14, 19, 26, 58, 60, 55),
-    *(14, 13, 16, 24, 40, 57, 69, 56, 14, 17, 22, 29, 51, 87, 80, 62),
-    *(18, 22, 37, 56, 68, 109, 103, 77, 24, 35, 55, 64, 81, 104, 113, 92),
-    *(49, 64, 78, 87, 103, 121, 120, 101, 72, 92, 95, 98, 112, 100, 103, 99),
-)
-"""Table K.1 of the standard, at quality 50; row by row."""
-CHROMA = (
-    *(17, 18, 24, 47, 99, 99, 99, 99, 18, 21, 26, 66, 99, 99, 99, 99),
-    *(24, 26, 56, 99, 99, 99, 99, 99, 47, 66, 99, 99, 99, 99, 99, 99),
-    *(99,) * 32,
-)
-"""Table K.2."""
 YCBCR = (
     (0.299, 0.587, 0.114),
     (-0.168736, -0.331264, 0.5),
@@ -58,11 +48,15 @@ def _cosines() -> Tensor:
     return rows
 
 
-def quantisation(table: Sequence[int], quality: int) -> Tensor:
-    """libjpeg's table `[8, 8]` of a quality from 1 to 100, from that of quality 50."""
-    scale = 5000 // quality if quality < 50 else 200 - 2 * quality
-    entries = [min(max((entry * scale + 50) // 100, 1), 255) for entry in table]
-    return torch.tensor(entries, dtype=torch.float64).view(BLOCK, BLOCK)
+@cache
+def quantisation(quality: int) -> list[Tensor]:
+    """libjpeg's tables `[8, 8]` of luma and chroma at a quality, 1 to 100, as Pillow has them."""
+    file = BytesIO()
+    Image.new("RGB", (BLOCK, BLOCK)).save(file, "JPEG", quality=quality)
+    file.seek(0)
+    with JpegImageFile(file) as image:
+        tables = [torch.tensor(table, dtype=torch.float64) for table in image.quantization.values()]
+    return [table.view(BLOCK, BLOCK) for table in tables]
 
 
 def coefficients(plane: Tensor, table: Tensor) -> Tensor:
@@ -81,15 +75,12 @@ def coefficients(plane: Tensor, table: Tensor) -> Tensor:
 
 
 def estimated_kilobytes(pixels: Tensor, quality: int) -> Tensor:
-    """About how many thousands of bytes the JPEG files have, `[B]` with gradient.
-
-    Args:
-        pixels: `[B, 3, H, W]` float in [0, 1].
-        quality: 1 to 100.
+    """About how many thousands of bytes the JPEG files of images `[B, 3, H, W]`, float in [0, 1],
+    have at a quality from 1 to 100: `[B]` with gradient.
     """
     planes = torch.einsum("pc,bchw->bphw", torch.tensor(YCBCR).to(pixels), 255 * pixels)
     colours = F.avg_pool2d(planes[:, 1:], 2, ceil_mode=True, count_include_pad=False)
-    luma, chroma = (quantisation(table, quality) for table in (LUMA, CHROMA))
+    luma, chroma = quantisation(quality)
     found = [
         coefficients(planes[:, 0] - 128, luma),
         *(coefficients(plane, chroma) for plane in colours.unbind(1)),

@@ -152,9 +152,7 @@ class JSONFormat(AnswerReward):
         return {"json": score.contiguous(), "json_parsed": parsed.contiguous()}
 
     def _grade(self, text: str, answer: object) -> tuple[float, float]:
-        """The two scores of a completion; the first is NaN where the answer that it should equal
-        is lacking.
-        """
+        """Both scores of a completion; the first is NaN where the answer to equal is lacking."""
         compares = self.column is not None
         fence = _FENCE.fullmatch(text) if self.fenced else None
         try:

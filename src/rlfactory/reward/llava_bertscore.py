@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModel
 
-from rlfactory.model.pipelines.local_models import resolve
-from rlfactory.reward.backbones.pretrained import load_full_model, load_full_tokenizer, loading
+from rlfactory.reward.backbones.pretrained import load_with_tokenizer
 from rlfactory.reward.base import RewardError, Samples, require_images
 from rlfactory.reward.client.openai_client import PROMPT_FIELD, AskingReward
 from rlfactory.utils.types import PositiveInt
@@ -71,16 +70,9 @@ class LlavaBertScore(AskingReward):
 
 
 def recall(reference: Tensor, counted: Tensor, candidate: Tensor, real: Tensor) -> Tensor:
-    """Recall `[B]` of references by candidates.
-
-    Args:
-        reference: Embeddings `[B, R, D]`.
-        counted: `[B, R]` bool, the reference's tokens without padding and special ones.
-        candidate: Embeddings `[B, C, D]`.
-        real: `[B, C]` bool, the candidate's tokens without padding.
-
-    Returns:
-        `[B]` float32; NaN where no token of a reference is counted.
+    """Recall `[B]` float32 of references by candidates, of embeddings `[B, R, D]` and `[B, C, D]`.
+    `counted` `[B, R]` marks the reference's tokens without padding and special ones, `real`
+    `[B, C]` the candidate's without padding. NaN where no token of a reference is counted.
     """
     # float32: in half precision a cosine would have three digits
     x, y = (torch.nn.functional.normalize(e.float(), dim=-1) for e in (reference, candidate))
@@ -108,8 +100,16 @@ class BertScore:
         self.device = device
         self.layer = layer
         self.batch_size = batch_size
-        self.model, self.tokenizer = _load(path, getattr(torch, dtype))
-        self.model.to(device).eval().requires_grad_(False)
+        # the pooler serves classification alone, and published encoders may lack it
+        self.model, self.tokenizer = load_with_tokenizer(
+            AutoModel,
+            path,
+            getattr(torch, dtype),
+            what="a text encoder",
+            key="reward.encoder",
+            without="pooler",
+        )
+        self.model.to(device)
         depth = self.model.config.num_hidden_layers
         if layer > depth:
             raise RewardError(f"reward.layer={layer}: {path} has {depth} layers")
@@ -141,12 +141,3 @@ class BertScore:
         real = inputs["attention_mask"].bool()
         states = self.model(**inputs, output_hidden_states=True).hidden_states
         return states[self.layer], real, real & ~special
-
-
-def _load(path: str, dtype: torch.dtype) -> tuple[Any, Any]:
-    with loading("reward.encoder", path, "a text encoder") as locate:
-        source = locate(resolve(path, "config.json"))
-        # the pooler serves classification alone, and published encoders may lack it
-        model = load_full_model(AutoModel, source, dtype, without="pooler")
-        tokenizer = load_full_tokenizer(source)
-    return model, tokenizer

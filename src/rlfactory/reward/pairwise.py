@@ -27,7 +27,7 @@ class Pairwise(ABC):
 
     def check_prompts(self, prompts: Iterable[Prompt]) -> None:
         """As of a reward; by default nothing."""
-        del prompts
+        return
 
     @abstractmethod
     def prefers(self, samples: Samples) -> Tensor:

@@ -57,12 +57,10 @@ class RegexFormat(AnswerReward):
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]` in [0, 1]."""
         if self.column is not None:
-            return {"regex": self.graded(samples, self._grade_answer)}
+            by_answer = self.graded(samples, lambda t, a: self._grade(t, self.of_answer(str(a))))
+            return {"regex": by_answer}
         scores = [self._grade(text, self.pattern) for text in require_texts(samples)]
         return {"regex": torch.tensor(scores, dtype=torch.float32)}
-
-    def _grade_answer(self, text: str, answer: object) -> float:
-        return self._grade(text, self.of_answer(str(answer)))
 
     def _grade(self, text: str, pattern: Any) -> float:
         try:

@@ -69,13 +69,11 @@ class ShapesLearned(Reward):
 
 
 def fields(metadata: Mapping[str, Any]) -> Tensor:
-    """GenEval's metadata of a scene as ones and zeros, `[FIELDS]`.
+    """GenEval's metadata of a scene as ones and zeros, `[FIELDS]`; ValueError for more than two
+    clauses, or an unknown value.
 
     For each clause of `include` its shape, its colour (zeros: any) and its count, then the second
     clause's relation to the first (zeros: none).
-
-    Raises:
-        ValueError: There are more than two clauses, or one has an unknown value.
     """
     include = metadata["include"]
     if len(include) > CLAUSES:
@@ -115,9 +113,7 @@ class SceneScorer(nn.Module):
         self.head = nn.Sequential(nn.Linear(2 * 32, 32), nn.GELU(), nn.Linear(32, 1))
 
     def forward(self, images: Tensor, asked: Tensor) -> Tensor:
-        """Logits of the scores `[B]`, of images `[B, 3, H, W]` of 0 to 255 and `fields`
-        `[B, FIELDS]`.
-        """
+        """Logits `[B]` of images `[B, 3, H, W]`, 0 to 255, and `fields` `[B, FIELDS]`."""
         seen = self.look(images.float() / 127.5 - 1)
         height, width = seen.shape[2:]
         y, x = (torch.linspace(-1, 1, n, device=seen.device) for n in (height, width))

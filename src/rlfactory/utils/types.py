@@ -59,8 +59,10 @@ GPUName = Literal[
 """GPUs of config/memory/devices.yaml; `auto` is the one that nvidia-smi reports."""
 
 Faults = Iterator[tuple[str, str, str]]
-"""What a component's `validate(options, run)` yields, one for each fault: the option's name, what
-is wrong with it and what is allowed, and an override that is right (empty where there is none)."""
+"""What a component's static method `validate(options, run)` yields, one for each fault of its own
+options, or with them of the run's: the option's name, what is wrong with it and what is allowed,
+and an override that is right (empty where there is none). It is compiled from its source while
+planning, so it uses builtins and what it imports itself, without torch."""
 
 
 _NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}

@@ -16,10 +16,8 @@ TRAIN_STEPS = 1000
 
 
 class ForwardProcess(ABC):
-    """The contract of a forward process, together with what its networks predict.
-
-    Attributes:
-        name: Name of the process, as dynamics and schedules state it in `process`.
+    """The contract of a forward process, together with what its networks predict; `name` is what
+    dynamics and schedules state in `process`.
     """
 
     name: ClassVar[Literal["flow", "vp"]]
@@ -79,7 +77,6 @@ class RectifiedFlow(ForwardProcess):
 
     def target(self, x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:
         """`eps - x0`."""
-        del t
         return eps - x0
 
     def velocity(self, x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:
@@ -94,11 +91,8 @@ class RectifiedFlow(ForwardProcess):
 class VariancePreserving(ForwardProcess):
     """`x = sqrt(abar) x0 + sqrt(1 - abar) eps`; networks predict eps (Stable Diffusion 1, SDXL).
 
-    Networks know integer timesteps only, so abar is looked up at `round(1000 t)`, within the table.
-    Time 0 is timestep 0, at which a little noise is left.
-
-    Args:
-        alphas_cumprod: abar of each timestep, falling, `[1000]`.
+    Networks know integer timesteps only, so abar is looked up at `round(1000 t)`, within the
+    falling table `alphas_cumprod` `[1000]`. Time 0 is timestep 0, at which a little noise is left.
     """
 
     name = "vp"
@@ -107,25 +101,18 @@ class VariancePreserving(ForwardProcess):
         self.alphas_cumprod = alphas_cumprod.float()
         self._tables = {self.alphas_cumprod.device: self.alphas_cumprod}
 
-    def _table_on(self, device: torch.device) -> Tensor:
-        """`alphas_cumprod` on a device; copied there once, since a copy waits."""
-        if device not in self._tables:
-            self._tables[device] = self.alphas_cumprod.to(device)
-        return self._tables[device]
-
     @classmethod
-    def scaled_linear(
-        cls, first: float = 0.00085, last: float = 0.012, steps: int = TRAIN_STEPS
-    ) -> Self:
+    def scaled_linear(cls) -> Self:
         """The schedule of Stable Diffusion 1 and 2: square roots of beta are evenly spaced."""
-        betas = torch.linspace(first**0.5, last**0.5, steps, dtype=torch.float32) ** 2
+        betas = torch.linspace(0.00085**0.5, 0.012**0.5, TRAIN_STEPS, dtype=torch.float32) ** 2
         return cls(torch.cumprod(1 - betas, dim=0))
 
     def abar(self, t: Tensor) -> Tensor:
         """abar (alphas_cumprod) at times of any shape."""
-        table = self._table_on(t.device)
-        timestep = (TRAIN_STEPS * t).round().long().clamp(0, len(table) - 1)
-        return table[timestep]
+        if t.device not in self._tables:  # once, since a copy waits
+            self._tables[t.device] = self.alphas_cumprod.to(t.device)
+        table = self._tables[t.device]
+        return table[(TRAIN_STEPS * t).round().long().clamp(0, len(table) - 1)]
 
     def alpha_sigma(self, t: Tensor) -> tuple[Tensor, Tensor]:
         """`sqrt(abar)` and `sqrt(1 - abar)`."""
@@ -139,12 +126,10 @@ class VariancePreserving(ForwardProcess):
 
     def to_eps(self, x: Tensor, prediction: Tensor, t: Tensor) -> Tensor:
         """The prediction itself."""
-        del x, t
         return prediction
 
     def target(self, x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:
         """`eps`."""
-        del x0, t
         return eps
 
     def velocity(self, x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:

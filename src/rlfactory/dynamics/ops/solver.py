@@ -88,18 +88,12 @@ def step_coefficients(process: ForwardProcess, times: Tensor) -> list[StepCoeffi
 
 
 def first_order_step(x: Tensor, x0: Tensor, step: StepCoefficients, tau: float = 0.0) -> Tensor:
-    """Mean of a first-order step, which takes x0 as constant:
+    """Mean `[B, C, H, W]` of a first-order step from the state `x`, which takes the predicted `x0`
+    as constant:
 
         sigma'/sigma exp(-tau^2 h) x + alpha' (1 - exp(-(1 + tau^2) h)) x0.
 
-    Args:
-        x: State before the step, `[B, C, H, W]`.
-        x0: Predicted clean sample, `[B, C, H, W]`.
-        step: The step's coefficients.
-        tau: Noise level; 0 gives the step of the ODE.
-
-    Returns:
-        `[B, C, H, W]`.
+    With the noise level `tau` 0 it is the step of the ODE.
     """
     x_coefficient = step.sigma_ratio * math.pow(step.decay, tau**2)
     x0_coefficient = step.alpha * (1 - math.pow(step.decay, 1 + tau**2))

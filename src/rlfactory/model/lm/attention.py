@@ -25,16 +25,9 @@ Positions = Callable[[Tensor, Tensor], Tensor]
 
 
 def attention_mask(mask: Tensor, queries: int, *, by_layers: bool) -> Tensor:
-    """Which tokens the last `queries` of them attend to: those before them that `mask` marks.
-
-    Args:
-        mask: true on real tokens, `[B, n]`.
-        queries: q, how many of the n tokens are new.
-        by_layers: see `masks_by_layers`. It reads the two-dimensional mask, which waits for the
-            device.
-
-    Returns:
-        `[B, 1, q, n]`, which transformers uses as it is; `mask` itself where `by_layers`.
+    """Which tokens the last `queries` (q) of them attend to: those before them that `mask` `[B, n]`
+    marks as real. `[B, 1, q, n]`, which transformers uses as it is; `mask` itself where masks are
+    made `by_layers`, which waits for the device.
     """
     if by_layers:
         return mask
@@ -64,11 +57,8 @@ def hidden_states(
     *,
     embedded: Tensor | None = None,
 ) -> Tensor:
-    """Final states `[B, L, d]` after each of the tokens `ids` `[B, L]`.
-
-    Args:
-        cache: keys and values of the tokens before, which is extended.
-        embedded: in the place of `ids`, what they are embedded to, `[B, L, d]`.
+    """Final states `[B, L, d]` after each of the tokens `ids` `[B, L]`, or of what they are
+    `embedded` to, `[B, L, d]`. `cache` has keys and values of the tokens before, and is extended.
     """
     given = {"input_ids": ids} if embedded is None else {"inputs_embeds": embedded}
     return network.base_model(
@@ -89,14 +79,9 @@ def response_states(
     by_layers: bool,
     shares_prompts: bool,
 ) -> Tensor:
-    """Of what a network computes for each token, the part `[B, G, ...]` before responses.
-
-    Args:
-        network: called with ids, mask, positions and perhaps a cache.
-        config: the network's.
-        positions: of prompts and what follows them.
-        by_layers: see `masks_by_layers`.
-        shares_prompts: whether equal prompts are read once, where that saves enough.
+    """Of what a network computes for each token, given ids, mask, positions and perhaps a cache,
+    the part `[B, G, ...]` before responses. Equal prompts are read once, where it `shares_prompts`
+    and that saves enough.
     """
     width, length = tokens.prompt.shape[1], tokens.mask.shape[1]
     if shares_prompts and len(tokens.mask) > 1:
@@ -153,9 +138,7 @@ def _states_after_shared(
 
 class RecomputedLayers:
     """Gradient checkpointing by transformers: the backward pass computes each layer again.
-
-    Raises:
-        ModelError: transformers does not know how for this architecture.
+    ModelError where transformers does not know how for this architecture.
     """
 
     def __init__(self, network: Any) -> None:
@@ -244,11 +227,8 @@ def preallocated_cache(config: PretrainedConfig, length: int) -> DynamicCache:
 
 
 class GPT2Step:
-    """The last hidden state of one new token of each row, as the network's own forward gives it.
-
-    Args:
-        network: a network that `fits`.
-        cache: filled with the tokens so far, and extended by each call.
+    """The last hidden state of one new token of each row, as the own forward pass of a network that
+    `fits` gives it; `cache` is filled with the tokens so far, and extended by each call.
     """
 
     def __init__(self, network: PreTrainedModel, cache: DynamicCache) -> None:
@@ -271,12 +251,8 @@ class GPT2Step:
         )
 
     def __call__(self, ids: Tensor, mask: Tensor | None, positions: Tensor) -> Tensor:
-        """Hidden states `[B, d]`.
-
-        Args:
-            ids: token ids, `[B, 1]`.
-            mask: which tokens so far are real, `[B, n]`; None: all.
-            positions: `[B, 1]`.
+        """Hidden states `[B, d]` of tokens `ids` at `positions`, both `[B, 1]`; `mask` `[B, n]`
+        marks the real tokens so far (None: all).
         """
         network = self.network
         states = network.wte(ids[:, 0]) + network.wpe(positions[:, 0])

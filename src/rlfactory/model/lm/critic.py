@@ -64,9 +64,7 @@ def has_state_scores(network: nn.Module) -> bool:
 
 
 def state_scores(network: Any, ids: Tensor, mask: Tensor | None = None, *rest: Any) -> Tensor:
-    """Scores `[B, L, labels]` of the states after each of the tokens `ids` `[B, L]`; positions and
-    a cache as for `hidden_states`.
-    """
+    """Scores `[B, L, labels]` after each of the tokens `ids` `[B, L]`, as `hidden_states`."""
     return network.score(hidden_states(network, ids, mask, *rest))
 
 
@@ -124,11 +122,9 @@ class ValueModel(nn.Module):
     """A separate network as critic, as in TRL: a causal reward model read at every position.
 
     All of it is trained, dropout off. It reads the policy's token ids, so both need the same
-    tokenizer. A language model without a score layer gets one of zeros.
-
-    Raises:
-        ModelError: `path` is no causal sequence classifier, knows fewer tokens than the policy, or
-            has a tokenizer in which one of the policy's tokens has another id.
+    tokenizer. A language model without a score layer gets one of zeros. ModelError where `path` is
+    no causal sequence classifier, knows fewer tokens than the policy, or has a tokenizer in which
+    one of the policy's tokens has another id.
     """
 
     def __init__(self, path: str, tokenizer: Any) -> None:
@@ -168,9 +164,7 @@ class ValueModel(nn.Module):
 
 def load_scorer(path: str, key: str = "model.value_path") -> tuple[PreTrainedModel, set[str]]:
     """The network in float32, and which weights its folder lacks: the score layer's at most.
-
-    Raises:
-        ModelError: there is no such model; the message names `key`.
+    ModelError, which names `key`, where there is no such model.
     """
     with explained(path, "a model with one score", key=key) as locate, no_bars():
         network, info = AutoModelForSequenceClassification.from_pretrained(
@@ -207,10 +201,8 @@ def _token_fault(path: str, tokenizer: Any) -> str | None:
 def save_critic(
     critic: ValueHead | ValueModel, folder: Path, values: Mapping[str, Tensor] | None = None
 ) -> None:
-    """Write a value head to a file of a folder, or a value model to a folder below it.
-
-    Args:
-        values: tensors by the names of the critic's parameters; None: those in use.
+    """Write a value head to a file of a folder, or a value model to a folder below it; `values` in
+    the place of its own, by the names of the critic's parameters.
     """
     if isinstance(critic, ValueModel):
         network = with_values(critic.network, with_prefix(values, "network."))

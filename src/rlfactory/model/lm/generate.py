@@ -33,18 +33,11 @@ BROKEN = "\ufffd"
 
 
 class StopTexts:
-    """Texts that end a response with the token that completes one.
+    """Texts, none of them empty, that end a response with the token that completes one.
 
     A text may span tokens, or end inside one, whose rest then stays part of the response. Special
-    tokens count as they are written.
-
-    Args:
-        tokenizer: of the model.
-        texts: none of them empty.
-
-    Attributes:
-        window: the most tokens that a text and the token before it can span: each has at least one
-            byte.
+    tokens count as they are written. A text and the token before it span at most `window` tokens:
+    each has at least one byte.
     """
 
     def __init__(self, tokenizer: Any, texts: Sequence[str]) -> None:
@@ -151,10 +144,7 @@ def decode(
 
 class _Responses:
     """What is drawn of all rows; finished ones still run, on padding, until they leave the batch.
-
-    Attributes:
-        rows: the rows that are in the batch.
-        ended: which of these have ended.
+    `rows` are those in the batch, and `ended` says which of these have ended.
     """
 
     def __init__(

@@ -27,10 +27,8 @@ compute otherwise and draw on a cache by 0.19 at least (DeepSeek-V4 after paddin
 @torch.no_grad()
 def require_known_passes(network: Any, path: str) -> None:
     """Check once that the passes of a run give the logits of the network's own over each text
-    alone: so no architecture, of whatever code, is drawn from or learned from wrongly.
-
-    Raises:
-        ModelError: its architecture computes them in a way that is not known here.
+    alone: so no architecture, of whatever code, is drawn from or learned from wrongly. ModelError
+    where they are computed in a way that is not known here.
     """
     if network.get_output_embeddings() is None or network.device.type == "meta":
         return

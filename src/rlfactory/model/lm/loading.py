@@ -53,11 +53,8 @@ def load_language_model(
     left.
 
     The network is on `device` (None: the CPU), or where `network_on` says; `auto_class` of
-    transformers loads it.
-
-    Raises:
-        ModelError: there is no such model, its tokenizer has no end-of-text token,
-            or its logits are not computed in a known way, on a cache too.
+    transformers loads it. ModelError where there is no such model, its tokenizer has no end-of-text
+    token, or its logits are not computed in a known way, on a cache too.
     """
     target = network_device(device or torch.device("cpu"))
     if is_reference(path):
@@ -120,11 +117,7 @@ def _say_unheeded(network: PreTrainedModel, path: str) -> None:
 
 
 def require_finite_weights(network: nn.Module, path: str, key: str = "model.path") -> None:
-    """Check that no weight is NaN or infinite: a run would only show that something is.
-
-    Raises:
-        ModelError: one is; the message names it.
-    """
+    """ModelError, which names a weight, where one is NaN or infinite: a run would not tell."""
     named = {n: p for n, p in network.named_parameters() if p.is_floating_point() and p.numel()}
     ends = {n: torch.stack(torch.aminmax(p.detach())) for n, p in named.items() if not p.is_meta}
     if faulty := [name for name, both in ends.items() if not both.isfinite().all()]:
@@ -136,11 +129,7 @@ def require_finite_weights(network: nn.Module, path: str, key: str = "model.path
 
 
 def load_tokenizer(path: str, *, key: str) -> Any:
-    """The tokenizer of a language model.
-
-    Raises:
-        ModelError: there is no such model, or it has no tokenizer; the message names `key`.
-    """
+    """The tokenizer of a language model; ModelError, which names `key`, where there is none."""
     with explained(path, "a language model", key=key) as locate:
         location, options = _place(path, locate)
         return AutoTokenizer.from_pretrained(location, **options)
@@ -190,11 +179,7 @@ def _load_network(
 
 
 def save_plain(path: str, folder: str) -> None:
-    """Save a language model and its tokenizer into a folder, by transformers' own code, in float32.
-
-    Raises:
-        ModelError: `path` is no language model.
-    """
+    """Save a language model and its tokenizer, in float32; ModelError where `path` is none."""
     network, tokenizer = load_language_model(path)
     network.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -26,16 +26,12 @@ def finished(config: Any, logits: Tensor) -> Tensor:
 
 
 def in_chunks(work: Work, size: int, *columns: Tensor) -> tuple[Tensor, ...]:
-    """`work(*columns)`, at most `size` rows at a time; the backward pass computes a chunk again.
+    """`work(*columns)`, at most `size` rows at a time; the backward pass computes a chunk again,
+    unless there is one alone.
 
     So the logits of one chunk at most are held, as in Liger's and verl's fused losses. Results
-    differ from those of one call by the rounding of gradient sums alone.
-
-    Args:
-        work: computes rows from rows: tensors `[m, ...]` from the chunk of each column, and draws
-            no random numbers.
-        size: the most rows of a chunk. With all rows in one chunk nothing is computed again.
-        columns: tensors of equally many rows.
+    differ from those of one call by the rounding of gradient sums alone. `work` computes rows
+    `[m, ...]` from the same rows of each column, and draws no random numbers.
     """
     count = len(columns[0])
     if count <= size:

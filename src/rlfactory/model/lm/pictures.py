@@ -20,16 +20,13 @@ DIGITS = 15
 
 
 class Pictures:
-    """What a network reads in the place of the picture of a prompt.
+    """What a network, a Qwen2.5-VL with a frozen vision tower, reads in the place of the picture of
+    a prompt.
 
-    A picture's tokens have an id that no vocabulary has and that follows from the picture's file.
-    So token ids say all of a prompt: equal ones are the same text with the same picture, and what
-    is kept of a rollout needs no other tensors. The ids are replaced where they are embedded.
-
-    Args:
-        network: a Qwen2.5-VL of transformers, whose vision tower is frozen.
-        processor: its image processor.
-        first: from which id on a token is a picture's.
+    A picture's tokens have an id from `first` on, that no vocabulary has and that follows from the
+    picture's file. So token ids say all of a prompt: equal ones are the same text with the same
+    picture, and what is kept of a rollout needs no other tensors. The ids are replaced where they
+    are embedded.
     """
 
     def __init__(self, network: Any, processor: Any, first: int) -> None:
@@ -46,11 +43,9 @@ class Pictures:
         return other
 
     def in_prompt(self, prompt: str, ids: Sequence[int]) -> list[int]:
-        """Token ids of a prompt with as many for its picture as it has merged patches.
-
-        Raises:
-            ModelError: the text has the mark of a picture itself, or the template leaves it out; or
-                the picture can't be read.
+        """Token ids of a prompt with as many for its picture as it has merged patches. ModelError
+        where the text has the mark of a picture itself, or the template leaves it out; or the
+        picture can't be read.
         """
         expected = isinstance(prompt, PicturedText)
         if ids.count(self.placeholder) != expected:
@@ -76,12 +71,9 @@ class Pictures:
         return int(patches // processor.merge_size**2)
 
     def positions(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Positions in time, height and width `[B, L, 3]`: of a picture's tokens their places in
-        it; those that follow go on behind the largest.
-
-        Args:
-            ids: `[B, P]`, the first tokens of each row, which are all that have pictures.
-            mask: true on real tokens, `[B, L]`.
+        """Positions in time, height and width `[B, L, 3]` of tokens of which `mask` `[B, L]` marks
+        the real ones, and the first `ids` `[B, P]` are all that have pictures: of a picture's
+        tokens their places in it; those that follow go on behind the largest.
         """
         width, text = ids.shape[1], positions_of(mask)[..., None].expand(-1, -1, 3)
         if not (numbers := self._numbers(ids)):

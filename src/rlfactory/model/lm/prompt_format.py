@@ -85,11 +85,7 @@ class PromptFormat:
         self.text_role = by_template if text_role == "auto" else text_role
 
     def prompt_ids(self, prompts: Sequence[str]) -> list[list[int]]:
-        """The token ids of each prompt.
-
-        Raises:
-            ModelError: a prompt is empty, or a conversation, which the template can't write.
-        """
+        """Token ids of each prompt; ModelError if it is empty, or no template can write it."""
         # the prompts of a group are equal; a tokenizer is fast on many texts at once
         known: dict[str, list[int]] = {}
         given = {prompt: self.messages(prompt) for prompt in dict.fromkeys(prompts)}
@@ -107,14 +103,12 @@ class PromptFormat:
     def completion_ids(
         self, prompts: Sequence[str], texts: Sequence[str], given: Sequence[list[int]] | None = None
     ) -> list[list[int]]:
-        """The token ids of given completions, each with the token that ends it. `given` are
-        those of the prompts, where they are known.
+        """The token ids of given completions, each with the token that ends it. `given` are those
+        of the prompts, where they are known.
 
         They are those that follow the prompt's own in the text of both; where a token there has
         letters of both, the completion's alone, as sampling goes on after the prompt's tokens.
-
-        Raises:
-            ModelError: the template does not write what an answer holds.
+        ModelError where the template does not write what an answer holds.
         """
         rows, firsts = [], self.prompt_ids(prompts) if given is None else given
         for prompt, text, first in zip(prompts, texts, firsts, strict=True):
@@ -126,12 +120,8 @@ class PromptFormat:
         return rows
 
     def answered(self, prompt: str, text: str, until: Literal["text", "end", "all"]) -> str:
-        """A prompt and its completion as one text, for a tokenizer that adds its first token.
-
-        Args:
-            prompt: the prompt.
-            text: the completion.
-            until: its last letter; the token that ends it; or all that a template writes after it.
+        """A prompt and its completion as one text, for a tokenizer that adds its first token, until
+        its last letter, the token that ends it, or all that a template writes after it.
         """
         messages = self.messages(prompt)
         if messages is not None and until == "all":

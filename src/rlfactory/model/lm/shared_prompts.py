@@ -23,12 +23,9 @@ def first_rows(keys: Tensor) -> Tensor:
 
 
 def shared_prompts(keys: Tensor, prompt: int, response: int) -> Shared | None:
-    """The distinct prompts of a batch; None where to read them once saves too little.
-
-    Args:
-        keys: equal for equal prompts, `[B]` on the CPU (`Tokens.prompt_keys`).
-        prompt: P, the batch's tokens of a prompt.
-        response: G, its tokens of a response.
+    """The distinct prompts of a batch, whose `keys` `[B]` on the CPU are equal
+    (`Tokens.prompt_keys`), given its tokens of a prompt and of a response; None where to read them
+    once saves too little.
     """
     first, number = torch.unique(first_rows(keys), return_inverse=True)
     tokens = len(first) * prompt + len(keys) * response
@@ -36,12 +33,7 @@ def shared_prompts(keys: Tensor, prompt: int, response: int) -> Shared | None:
 
 
 def prompts_together(rows: Tensor, tokens: Tokens, size: int) -> Tensor:
-    """Row numbers in their order; or each prompt's behind its first, if passes then read less.
-
-    Args:
-        rows: of a minibatch, in the order of its micro-batches.
-        size: the responses of a micro-batch.
-    """
+    """Row numbers in their order; or, if passes of `size` responses then read less, by prompts."""
 
     def tokens_read(rows: Any) -> int:
         prompt = int(prompts[rows].amax())

@@ -149,15 +149,12 @@ def find_adapters(path: Path) -> Path | None:
 def read_adapters(
     path: Path, pipeline: str | None = None, known: Collection[str] = ()
 ) -> AdapterFile:
-    """What a file of adapters holds, from its header.
+    """What a file of adapters holds, from its header, for a pipeline of diffusers, by its class
+    (None: a language model), and a network whose modules, by which kohya's names are read, are
+    `known`.
 
-    Args:
-        pipeline: the class of diffusers' pipeline; None for language models.
-        known: the modules of the network, by which kohya's names are read.
-
-    Raises:
-        AdapterFileError: it has other tensors than adapters by the names of PEFT or of `known`
-            modules, or several ranks or alphas; the message converts other files by `pipeline`.
+    AdapterFileError where it has other tensors than adapters by the names of PEFT or of `known`
+    modules, or several ranks or alphas; the message converts other files by `pipeline`.
     """
     try:
         header = read_header(path)

@@ -50,14 +50,7 @@ class PromptCache:
     world_size: int = 1
 
     def open(self, identity: Mapping[str, object]) -> "EmbeddingStore":
-        """The store of one model.
-
-        Args:
-            identity: everything that an embedding depends on, except the prompt.
-
-        Raises:
-            ModelError: the folder can't be written.
-        """
+        """The store of one model, by all else that embeddings depend on; ModelError without any."""
         if self.folder is None:
             return EmbeddingStore(None, MEMORY_WITHOUT_DISK)
         key = _digest(json.dumps(identity, sort_keys=True, default=str).encode())

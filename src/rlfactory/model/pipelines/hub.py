@@ -36,16 +36,12 @@ def unreachable(location: str) -> Exception | None:
 
 @contextmanager
 def explained(path: str, kind: str, *, key: str = "model.path") -> Iterator[Callable[[str], str]]:
-    """Turn errors of loading `path` into a ModelError that says what to type.
+    """Turn errors of loading `path`, as the user wrote it under `key`, into a ModelError that says
+    what to type, and that it is no `kind`.
 
     Yields a function that maps a folder or hub id to what should be loaded: itself or, if the hub
     can't be reached, the cached folder of its files. (With `local_files_only`, transformers would
     still make requests.)
-
-    Args:
-        path: as the user wrote it, for messages.
-        kind: what it should be, for messages.
-        key: the configuration key that holds `path`.
     """
     hub_error: list[Exception | None] = [None]
 

@@ -75,10 +75,8 @@ class Normalised(Latents):
 
 class Patches(Latents):
     """Latents `[B, 4 C, h, w]`, each a patch of 2 x 2 of an autoencoder's C channels, normalised by
-    the statistics that it holds (FLUX.2, FLUX.3, ERNIE-Image).
-
-    Args:
-        epsilon: added to the variances; None: that of the autoencoder's configuration.
+    the statistics that it holds (FLUX.2, FLUX.3, ERNIE-Image); `epsilon` is added to the variances
+    (None: that of its configuration).
     """
 
     def __init__(self, epsilon: float | None = None) -> None:
@@ -101,13 +99,9 @@ class Patches(Latents):
 
 @torch.no_grad()
 def decode_latents(decode: Callable[[Tensor], Tensor], latents: Tensor, scale: int) -> Tensor:
-    """Images `[B, 3, H, W]` of latents `[B, C, h, w]`, uint8, on the CPU; or videos.
-
-    Large images are decoded a few at a time, which takes less memory and no longer.
-
-    Args:
-        decode: from latents to pixels in [-1, 1].
-        scale: pixels for each latent, along an edge.
+    """Images `[B, 3, H, W]` of latents `[B, C, h, w]`, uint8, on the CPU; or videos. `decode` gives
+    pixels in [-1, 1], `scale` for each latent along an edge. Large images are decoded a few at a
+    time, which takes less memory and no longer.
     """
     pixels = scale**2 * latents[0, 0].numel()
     parts = torch.split(latents, max(PIXELS_TOGETHER // pixels, 1))
@@ -117,11 +111,8 @@ def decode_latents(decode: Callable[[Tensor], Tensor], latents: Tensor, scale: i
 
 @torch.no_grad()
 def encode_pixels(encode: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-    """Latents `[B, C, h, w]`, float32, of images `[B, 3, H, W]`, uint8; or of videos.
-
-    Args:
-        encode: from pixels in [-1, 1] to latents.
-        images: on the device of the autoencoder.
+    """Latents `[B, C, h, w]`, float32, of images `[B, 3, H, W]`, uint8, on the autoencoder's
+    device; or of videos. `encode` is given pixels in [-1, 1].
     """
     parts = torch.split(images, max(PIXELS_TOGETHER // (images[0].numel() // 3), 1))
     return torch.cat([encode(part.float() / 127.5 - 1).float() for part in parts])

@@ -51,10 +51,8 @@ def _download(kind: str, repo: str) -> str:
 
 
 def pipeline_folder(kind: Kind, path: str) -> Path:
-    """The local folder of a pipeline, downloaded if necessary.
-
-    Raises:
-        ModelError: there is no such model, or it belongs to another pipeline class than `kind`.
+    """The local folder of a pipeline, downloaded if necessary; ModelError where there is no such
+    model, or it belongs to another pipeline class than `kind`.
     """
     with explained(path, kind.__name__) as locate, no_bars():
         location = locate(resolve(path, *PIPELINE_INDEXES))
@@ -114,16 +112,10 @@ def copy_pipeline(
     dtypes: Mapping[str, torch.dtype],
     components: Mapping[str, object],
 ) -> Any:
-    """A pipeline of class `kind` with copies of the networks of `pipe`.
+    """A pipeline of class `kind` with copies of the networks of `pipe`, which is not changed, in
+    `dtypes` by name, with a `default`. `components` replace its own by name (None: not copied).
 
-    Args:
-        kind: the class; an image-to-image pipeline of the same family is taken for it.
-        pipe: a pipeline; it is not changed.
-        dtypes: of the copies by name, with a `default`.
-        components: what replaces its components by name (None: not copied).
-
-    Raises:
-        ModelError: `pipe` is of another family.
+    An image-to-image pipeline of the same family is taken too; ModelError for another family.
     """
     if (actual := TEXT_TO_IMAGE.sub("", type(pipe).__name__)) != kind.__name__:
         raise ModelError(f"model is a {actual} in memory, not a {kind.__name__}")

@@ -26,13 +26,9 @@ POINTER = b"version https://git-lfs"
 
 
 def resolve(path: str, *indexes: str) -> str:
-    """The folder of a shipped model (`zoo:NAME`), a local folder, or a hub id unchanged.
-
-    Args:
-        indexes: the files of which one makes a folder a model (`config.json`).
-
-    Raises:
-        ValueError: no such model ships, or there is no such folder, or it has no index.
+    """The folder of a shipped model (`zoo:NAME`), a local folder, or a hub id unchanged. ValueError
+    where no such model ships, or there is no such folder, or it has none of `indexes`, the files
+    that make a folder a model (`config.json`).
     """
     if path.startswith(ZOO_PREFIX):
         return str(zoo_path(path.removeprefix(ZOO_PREFIX)))
@@ -215,9 +211,7 @@ TEXT_TO_IMAGE = re.compile(r"(Img2Img|Inpaint)(?=Pipeline$)")
 
 
 def index_of(folder: Path) -> Mapping[str, Any]:
-    """The index of a pipeline's folder, that of a modular one in the form of the others; empty if
-    it has none.
-    """
+    """The index of a pipeline's folder, of a modular one too in the one form; empty without one."""
     if (folder / PIPELINE_INDEX).is_file():
         return read_json(folder / PIPELINE_INDEX)
     return plain_index(read_json(folder / MODULAR_INDEX))
@@ -280,11 +274,7 @@ def image_size(model: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def height_and_width(size: int | Sequence[int]) -> tuple[int, int]:
-    """The edges of a size, which is that of a square or both.
-
-    Raises:
-        ValueError: it has another number of edges.
-    """
+    """The edges of a size, a square's or both; ValueError for another number of edges."""
     edges = (size, size) if isinstance(size, int) else tuple(size)
     if len(edges) != 2:
         raise ValueError(f"size={[*edges]} has {len(edges)} edges; type [HEIGHT, WIDTH]")
@@ -324,11 +314,8 @@ def _is_entry(value: Any) -> bool:
 
 def read_header(file: Path) -> dict[str, Any]:
     """Dtype and shape of each tensor by its name, and `__metadata__`: 8 bytes of length, then JSON.
-
-    Raises:
-        ValueError: it is no safetensors file.
-        OSError: it can't be read.
-        struct.error: it is shorter than 8 bytes.
+    ValueError where it is no safetensors file, OSError where it can't be read, struct.error where
+    it is shorter than 8 bytes.
     """
     require_file(file)
     with file.open("rb") as stream:

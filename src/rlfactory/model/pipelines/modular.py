@@ -41,17 +41,11 @@ def load_modular(
     dtypes: Mapping[str, torch.dtype],
     components: Mapping[str, Any],
 ) -> ModularPipeline:
-    """The modular pipeline in a folder, without the components that no adapter calls, and without
-    the blocks that call them: a prompt is encoded as it is given.
+    """The modular pipeline in a folder, which has one for each component, without those that no
+    adapter calls, and without the blocks that call them: a prompt is encoded as it is given.
 
-    Args:
-        kind: its class.
-        folder: of the index, with a folder for each component.
-        dtypes: of the components by name, with a `default`, which is float32 where it is not named.
-        components: what replaces its components by name (None: not loaded).
-
-    Raises:
-        ValueError: a component can't be loaded.
+    `dtypes` are those of the components by name, with a `default`, else float32; `components`
+    replace its own by name (None: not loaded). ValueError where one can't be loaded.
     """
     pipe = kind(pretrained_model_name_or_path=str(folder))
     for name in pipe.pretrained_component_names:
@@ -92,11 +86,8 @@ def save_pipeline(pipe: Any, folder: Path) -> None:
 
 
 def name_place(folder: Path, repo: str | None) -> None:
-    """Have the index of a modular pipeline say where the components that its folder holds will lie.
-
-    Args:
-        folder: of a pipeline of either kind.
-        repo: a hub id; None: in the folder itself, wherever it is.
+    """Have the index of a modular pipeline in `folder`, if it is one, say where the components that
+    it holds will lie: in a hub id, or (None) in the folder itself, wherever it is.
     """
     file = folder / MODULAR_INDEX
     if not file.is_file():

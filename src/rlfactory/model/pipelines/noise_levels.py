@@ -14,11 +14,8 @@ from rlfactory.utils.types import Size
 
 
 def units_of(size: Size, unit: int, most: int | None = None) -> tuple[int, int]:
-    """How many units of so many pixels the edges of a size have, height and width.
-
-    Raises:
-        ModelError: an edge is no multiple of them or has more than `most`, or there are not one or
-            two edges.
+    """How many units of so many pixels the edges of a size have, height and width. ModelError where
+    an edge is no multiple of them or has more than `most`, or there are not one or two edges.
     """
     try:
         edges = height_and_width(size)
@@ -32,9 +29,7 @@ def units_of(size: Size, unit: int, most: int | None = None) -> tuple[int, int]:
 
 def latent_frames(frames: int, group: int) -> int:
     """How many latents a video has in time: one for the first frame, and one for each group.
-
-    Raises:
-        ModelError: the further frames are no whole groups.
+    ModelError where the further frames are no whole groups.
     """
     if (frames - 1) % group:
         near = (frames - 1) // group * group + 1
@@ -46,15 +41,9 @@ def latent_frames(frames: int, group: int) -> int:
 
 
 def flow_resolution(shape: tuple[int, ...], tokens: int, scheduler: Any) -> Resolution:
-    """The resolution of a rectified flow, with what its pipeline's scheduler says of it.
-
-    Args:
-        shape: of a sample's latents.
-        tokens: the number of image tokens.
-        scheduler: a flow-matching scheduler of diffusers, or one of flow sigmas.
-
-    Raises:
-        ModelError: the scheduler has options that no schedule follows.
+    """The resolution of a rectified flow of latents `shape` and so many image tokens, with what its
+    pipeline's scheduler, of flow matching or of flow sigmas, says of it. ModelError where that has
+    options that no schedule follows.
     """
     config = scheduler.config
     if fault := flow_scheduler_fault(type(scheduler).__name__, config):

@@ -72,12 +72,7 @@ def own_shift(name: str, scheduler: Mapping[str, Any]) -> float:
 
 
 def flow_scheduler_fault(name: str, scheduler: Mapping[str, Any]) -> str | None:
-    """Why no schedule follows the scheduler of a rectified flow; None if `noise_levels` does.
-
-    Args:
-        name: the scheduler's class.
-        scheduler: its configuration.
-    """
+    """Why no schedule follows a flow's scheduler of this class; None if `noise_levels` does."""
     train_steps = scheduler.get("num_train_timesteps", 1000)
     others = {
         key: scheduler.get(key, default)
@@ -117,11 +112,8 @@ def noise_scheduler_fault(name: str, scheduler: Mapping[str, Any]) -> str | None
 
 
 def timestep_notes(scheduler: Mapping[str, Any], schedule: Mapping[str, Any]) -> Iterator[str]:
-    """Where a run departs from the scheduler of a model that predicts noise.
-
-    Args:
-        scheduler: the pipeline's scheduler configuration.
-        schedule: the node of the group `schedule`; nothing is known of one's own class.
+    """Where a run with the group `schedule` departs from the `scheduler` of a model that predicts
+    noise, by its configuration; of a schedule of one's own nothing is known.
     """
     if (ours := spacing_of(schedule)) is None:
         return

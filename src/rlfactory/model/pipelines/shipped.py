@@ -60,11 +60,8 @@ def cache_folder() -> Path:
 def packaged_folder(name: str) -> Path:
     """The folder of a packaged model: plain weights in float32, the tokenizer, the configuration.
 
-    The first call takes some seconds, and says so on standard error.
-
-    Raises:
-        ValueError: its package is not installed or holds another file, the cache can't be written,
-            or the conversion failed.
+    The first call takes some seconds, and says so on standard error. ValueError where its package
+    is not installed or holds another file, the cache can't be written, or the conversion failed.
     """
     model = PACKAGED[name]
     folder = cache_folder() / f"{name}-{model.sha256[:16]}"

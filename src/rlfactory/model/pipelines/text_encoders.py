@@ -98,12 +98,10 @@ class TextEncoders:
     """Encodes prompts for the pipeline of class `kind` at `path`, with a cache of embeddings.
 
     Created before the pipeline, because the cache decides whether the encoders are loaded at all:
-    load the pipeline without the components in `left_out`, then call `attach`.
-
-    Args:
-        always: prompts that every run needs, beside those of the cache (the negative prompt).
-        others: further components that an embedding depends on, which stay loaded.
-        options: what an embedding depends on beside prompt and model (the sequence length).
+    load the pipeline without the components in `left_out`, then call `attach`. `always` are prompts
+    that every run needs, beside those of the cache (the negative prompt); `others` further
+    components that an embedding depends on, which stay loaded, and `options` what else it does (the
+    sequence length).
     """
 
     def __init__(
@@ -155,11 +153,8 @@ class TextEncoders:
         return dict.fromkeys(self.classes if self.unloaded else ())
 
     def attach(self, pipe: Any, encode: Encode, onloaded: Onloaded) -> None:
-        """Use the encoders of `pipe`.
-
-        Args:
-            encode: returns the rows of prompts, computed by these encoders.
-            onloaded: a `with` in which the encoders of a pipeline are on a device.
+        """Use the encoders of `pipe`, by which `encode` computes the rows of prompts, within
+        `onloaded`, a `with` in which they are on a device.
         """
         self._pipe, self._encode, self._onloaded = pipe, encode, onloaded
 
@@ -290,11 +285,8 @@ Read = Callable[[str], tuple[object, bool]]
 
 
 def prompt_reader(tokenizers: Sequence[Any], limit: int, written: Callable[[str], str]) -> Read:
-    """What the tokenizers of a pipeline keep of a prompt.
-
-    Args:
-        limit: tokens that its last encoder reads. CLIP's have a limit of their own.
-        written: the text that is encoded for a prompt, with a family's template around it.
+    """What the tokenizers of a pipeline keep of a prompt, `written` with its family's template: as
+    many tokens as the `limit` of its last encoder, CLIP's as many as their own.
     """
 
     def ids_and_limit(tokenizer: Any, prompt: str) -> tuple[list[int], int]:

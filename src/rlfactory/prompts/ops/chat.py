@@ -13,14 +13,11 @@ tools that it may call."""
 
 
 class ChatText(str):
-    """A conversation up to the answer that is wanted, as a string that is a readable transcript.
+    """A conversation up to the answer that is wanted, its `messages` and the `tools` that the
+    assistant may call, as JSON schemas: as a string, a readable transcript.
 
     It equals another only with the same messages, and no plain string, so that groups and held-out
     prompts are those of the messages. A model's chat template makes token ids of the messages.
-
-    Attributes:
-        messages: the messages, each with `role` and `content`.
-        tools: the tools that the assistant may call, as JSON schemas.
     """
 
     messages: tuple[Message, ...]
@@ -51,11 +48,7 @@ class ChatText(str):
 
 
 class ChatAnswer(str):
-    """An answer of the data with more than a text: calls of tools, or thoughts in a field.
-
-    Attributes:
-        message: the assistant's message.
-    """
+    """An answer of the data whose `message` has more than a text: calls of tools, or thoughts."""
 
     message: Message
 
@@ -193,14 +186,12 @@ def _text_of(content: object) -> str | None:
 
 
 def read_prompt(row: Mapping[str, Any], key: str) -> tuple[str, dict[str, Any]]:
-    """The prompt of a row of data, under `key`, and its metadata: the other columns.
+    """The prompt of a row of data, under `key`, and its metadata: the other columns. ValueError
+    where it is neither a text nor a conversation.
 
     A list of messages becomes a `ChatText`, and the metadata have it under `messages`. An
     assistant's message at its end is the answer that the data give: it becomes the `completion`,
     where the row has none. Under the key `prompt` it stays, as the beginning of the answer.
-
-    Raises:
-        ValueError: what is there is neither a text nor a conversation.
     """
     metadata = dict(row)
     value = metadata.pop(key, None)

@@ -24,13 +24,11 @@ class PictureError(UserError, ValueError):
 
 
 class PicturedText(str):
-    """A prompt's text with its picture, as a string whose identity includes the picture.
+    """A prompt's text with its picture, in the file `source`, as a string whose identity includes
+    it.
 
     It equals another only with the same picture, and no plain string, so that groups, held-out
     prompts and embeddings are those of both. Formatted or written, it is the text.
-
-    Attributes:
-        source: where the picture is.
     """
 
     source: Source

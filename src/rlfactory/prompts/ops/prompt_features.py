@@ -23,12 +23,7 @@ clock,vase,scissors,teddy bear,hair drier,toothbrush
 
 
 def metadata_problem(metadata: Mapping[str, Any], objects: Collection[str]) -> str | None:
-    """The reason why metadata can't be scored; None if it can.
-
-    Args:
-        metadata: A prompt's `tag`, `include` and, optionally, `exclude`.
-        objects: The classes that the detector knows.
-    """
+    """Why a detector of `objects` can't score a prompt's metadata; None if it can."""
     for key in ("tag", "include"):
         if key not in metadata:
             return f"its metadata lacks {key}"

@@ -68,13 +68,9 @@ def split_prompts(
 
 
 class RowReader:
-    """Reads prompts from rows of data.
-
-    Args:
-        column: the column of the prompt; see `row_forms.prompt_column`.
-        image_column: that of a picture to be edited; None: none is read.
-        folder: what paths of pictures are relative to.
-        skip_empty: columns without which a row is left out.
+    """Reads prompts from rows of data: from `column` (see `row_forms.prompt_column`), with the
+    picture to be edited under `image_column` (None: none is read), by a path relative to `folder`.
+    Rows without one of the columns `skip_empty` are left out.
     """
 
     def __init__(
@@ -131,12 +127,7 @@ class RowReader:
 
 
 class PromptList(Prompts):
-    """Training prompts, and prompts for evaluation, as lists; the base class of such sources.
-
-    Args:
-        prompts: the training prompts, at least one.
-        evaluation: the prompts for evaluation; None: the training prompts.
-    """
+    """Lists of prompts to train on, at least one, and for `evaluation` (None: the same)."""
 
     separate = None
 

@@ -49,9 +49,7 @@ class Clause:
 
 @dataclass(frozen=True)
 class Scene:
-    """What an image must show. With a `relation`, the first clause is in that relation to the
-    second.
-    """
+    """What an image must show; `relation` is that of the first clause to the second."""
 
     category: Category
     clauses: tuple[Clause, ...]
@@ -146,9 +144,7 @@ class Placed:
 
 
 def arrange(scene: Scene, rng: np.random.Generator) -> list[Placed]:
-    """Random positions and sizes of a scene's objects: inside the image, not overlapping, and in
-    their relation.
-    """
+    """Random places and sizes of objects: inside the image, apart, and in their relation."""
     clauses = [clause for clause in scene.clauses for _ in range(clause.count)]
     low, high = _RADII[len(clauses)]
     while True:
@@ -170,9 +166,7 @@ def _apart(x: NDArray[np.float64], y: NDArray[np.float64], radii: NDArray[np.flo
 
 
 def _related(relation: str | None, x: NDArray[np.float64], y: NDArray[np.float64]) -> bool:
-    """Whether the first object is in the relation to the second, with the larger distance along
-    that axis.
-    """
+    """Whether the first object is in the relation to the second, mostly along its axis."""
     if relation is None:
         return True
     dx, dy = x[0] - x[1], y[0] - y[1]

@@ -8,14 +8,8 @@ from torch import Tensor
 from transformers import AutoModelForSequenceClassification
 
 from rlfactory.model.lm.critic import end_scores, has_state_scores
-from rlfactory.model.pipelines.local_models import resolve
 from rlfactory.prompts.ops.chat import before_answer
-from rlfactory.reward.backbones.pretrained import (
-    load_full_model,
-    load_full_tokenizer,
-    loading,
-    max_positions,
-)
+from rlfactory.reward.backbones.pretrained import load_with_tokenizer, max_positions
 from rlfactory.reward.base import Reward, RewardError, Samples, require_texts
 from rlfactory.utils.types import PositiveInt
 
@@ -63,7 +57,13 @@ class ClassifierReward(Reward):
     ) -> None:
         self.device, self.judge, self.batch_size = device, judge, batch_size
         self.use_attention_mask = use_attention_mask
-        self.model, self.tokenizer = _load(path, getattr(torch, dtype))
+        self.model, self.tokenizer = load_with_tokenizer(
+            AutoModelForSequenceClassification,
+            path,
+            getattr(torch, dtype),
+            what="a classifier of texts",
+            check=_set_pad_token,
+        )
         self.model.to(device).eval()
         self.max_tokens = min(max_tokens, max_positions(self.model, self.tokenizer))
         # a tokenizer that adds a first token gives even an empty text something to score
@@ -75,13 +75,11 @@ class ClassifierReward(Reward):
 
         RewardError where the network does not score each token, or the tokenizer has no such end.
         """
-        kind = type(self.model).__name__
+        fault = "its tokenizer has no end of text" if self.tokenizer.eos_token is None else ""
         if not has_state_scores(self.model):
-            message = f"reward.with_end=true: {kind} has no score to read after the end of text"
-            raise RewardError(f"{message}; set reward.with_end=false")
-        if self.tokenizer.eos_token is None:
-            message = "reward.with_end=true: its tokenizer has no end of text"
-            raise RewardError(f"{message}; set reward.with_end=false")
+            fault = f"{type(self.model).__name__} has no score to read after the end of text"
+        if fault:
+            raise RewardError(f"reward.with_end=true: {fault}; set reward.with_end=false")
         self._at_end = True
 
     @property
@@ -126,16 +124,6 @@ class ClassifierReward(Reward):
             inputs.pop("attention_mask", None)
         logits: Tensor = self.model(**inputs).logits
         return logits.cpu()
-
-
-def _load(path: str, dtype: torch.dtype) -> tuple[Any, Any]:
-    """A complete classifier and a tokenizer that can pad; RewardError where there is none."""
-    with loading("reward.path", path, "a classifier of texts") as locate:
-        source = locate(resolve(path, "config.json"))
-        model = load_full_model(AutoModelForSequenceClassification, source, dtype)
-        tokenizer = load_full_tokenizer(source)
-        _set_pad_token(model, tokenizer)
-    return model, tokenizer
 
 
 def _set_pad_token(model: Any, tokenizer: Any) -> None:

@@ -146,13 +146,11 @@ def load_clip(
     resample: Resample | None = "bicubic",
     key: str = "reward.path",
 ) -> Clip:
-    """A CLIP of transformers; RewardError where a part of it is missing, or it is another model.
+    """A CLIP of transformers in a folder or hub id, which the configuration has under `key`;
+    without its text encoder unless it `reads_prompts`. `processor` is one with the preprocessing
+    and the tokenizer (None: `path`), `resample` how images are resized (None: as it says).
 
-    Args:
-        path: A folder or a hub id, which the configuration has under `key`.
-        processor: One with the preprocessing and the tokenizer; None: `path`.
-        reads_prompts: False: without the text encoder.
-        resample: How images are resized; None: as the preprocessing says.
+    RewardError where a part is missing, or it is another model.
     """
     with loading(key, path, "a CLIP") as locate:
         folder = locate(resolve(path, "config.json"))

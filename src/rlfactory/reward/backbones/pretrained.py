@@ -18,6 +18,7 @@ from transformers import AutoTokenizer, PreTrainedConfig
 from transformers.utils import logging as transformers_log
 
 from rlfactory.model.pipelines.hub import HTTPError, explained, first_line, no_bars, unreachable
+from rlfactory.model.pipelines.local_models import resolve
 from rlfactory.reward.base import RewardError
 from rlfactory.utils.errors import ModelError
 
@@ -80,6 +81,27 @@ def load_full_tokenizer(source: str) -> Any:
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
         raise ValueError("its tokenizer is missing")
     return tokenizer
+
+
+def load_with_tokenizer(
+    kind: Any,
+    path: str,
+    dtype: torch.dtype,
+    *,
+    what: str,
+    key: str = "reward.path",
+    check: Callable[[Any, Any], None] = lambda model, tokenizer: None,
+    without: str | None = None,
+) -> tuple[Any, Any]:
+    """A full model of an `Auto` class, as `load_full_model` has it, and its tokenizer; RewardError
+    where there is none at `path`, or it does not pass `check`.
+    """
+    with loading(key, path, what) as locate:
+        source = locate(resolve(path, "config.json"))
+        model = load_full_model(kind, source, dtype, without=without)
+        tokenizer = load_full_tokenizer(source)
+        check(model, tokenizer)
+    return model, tokenizer
 
 
 def max_positions(model: Any, tokenizer: Any) -> int:
@@ -171,9 +193,7 @@ def _reason(error: BaseException) -> str:
 def require_shapes(
     weights: Mapping[str, Tensor], network: nn.Module, *, path: str, key: str, what: str
 ) -> None:
-    """RewardError, which names the first fault, unless a state dict has exactly the names and
-    shapes of a network's.
-    """
+    """RewardError, with the first fault, unless names and shapes are those of a network."""
     expected = {name: tensor.shape for name, tensor in network.state_dict().items()}
     actual = {name: tensor.shape for name, tensor in weights.items()}
     faults = [f"it lacks {name}" for name in expected if name not in actual]

@@ -111,19 +111,12 @@ class HttpReward(Reward):
         body: Callable[[int], bytes],
         read: Callable[[int, dict[str, Any]], T],
     ) -> list[T | CallFailed]:
-        """Post `count` bodies to `path`, `concurrency` at once, each until `read` accepts a
-        response.
+        """Post the JSON `body(i)` of each i below `count` to `path` on the server, `concurrency` at
+        once, each until `read` accepts a response: its ValueError marks a malformed one, which is
+        retried. All attempts carry one idempotency key, so that a server can score once.
 
-        Args:
-            path: Appended to the server's address.
-            count: How many.
-            body: The JSON of a number below `count`. All attempts carry one idempotency key, so
-                that a server can score once.
-            read: Parses a response; its ValueError marks a malformed one, which is retried.
-
-        Returns:
-            What `read` returned, in order; a CallFailed where all attempts failed or the server
-            refused for good.
+        Returns what `read` returned, in order; a CallFailed where all attempts failed or the server
+        refused for good.
         """
 
         async def post(client: httpx.AsyncClient) -> list[T | CallFailed]:

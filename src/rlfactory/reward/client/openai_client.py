@@ -59,12 +59,8 @@ class AskingReward(HttpReward):
     def answers(
         self, images: Sequence[Sequence[Tensor]], questions: Sequence[str], max_tokens: int
     ) -> list[str | None]:
-        """The answer to each question about its images; None where all attempts failed.
-
-        Args:
-            images: what is shown with each of `B` questions, `[3, h, w]` uint8 each, or nothing.
-            questions: `B` of them.
-            max_tokens: of an answer, which is cut there.
+        """The answer to each of `B` questions, cut after `max_tokens`, about the images that are
+        shown with it, `[3, h, w]` uint8 each, or none; None where all attempts failed.
         """
         return self._asked(images, questions, {"max_tokens": max_tokens}, _message)
 

@@ -19,12 +19,8 @@ ANSWER = "{answer}"
 
 
 class AnswerReward(Reward):
-    """A reward that reads a right answer, or tests, in a column of the prompts.
-
-    RewardError where prompts lack one that can be used.
-
-    Args:
-        column: The key of the answers; None: there are none.
+    """A reward that reads a right answer, or tests, under the key `column` of the prompts' metadata
+    (None: there are none); RewardError where prompts lack one that can be used.
     """
 
     media = "texts"

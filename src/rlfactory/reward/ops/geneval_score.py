@@ -15,12 +15,8 @@ POSITION_THRESHOLD = 0.1
 
 @dataclass(frozen=True)
 class Detection:
-    """A detected object.
-
-    Attributes:
-        name: Its class.
-        color: Its colour; None: none of the known ones.
-        box: `(left, top, right, bottom)` in pixels, y downwards.
+    """A detected object: its class, its colour (None: none of the known ones), and its box
+    `(left, top, right, bottom)` in pixels, y downwards.
     """
 
     name: str
