@@ -100,7 +100,7 @@ def _in_class(key: str, values: Mapping[str, object]) -> Iterator[Origin]:
     parameter = parameters_of(node).get(name)
     if parameter is None or parameter.plain_default is ...:
         return
-    if not is_foreign_optimizer(target := str(node["_target_"])):
+    if not is_foreign_optimizer(target := str(value_at(node, "_target_"))):
         yield Origin(f"default of {target}", typed_value(parameter.plain_default))
 
 

@@ -2,12 +2,7 @@
 
 from typing import Any
 
-from rlfactory.config.checks.base import (
-    Config,
-    Traits,
-    penalties,
-    stochastic_steps,
-)
+from rlfactory.config.checks.base import Config, Traits, penalties, stochastic_steps
 from rlfactory.config.memory.devices import processes_of
 from rlfactory.config.schema.targets import class_function, trusted_by
 from rlfactory.utils.sizes import learning_passes, nodes_after, sampling_passes

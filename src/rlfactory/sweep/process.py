@@ -19,11 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from rlfactory.config._hydra import (
-    CompositionError,
-    launcher_options,
-    run_with_hydra_launcher,
-)
+from rlfactory.config._hydra import CompositionError, launcher_options, run_with_hydra_launcher
 from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.config.words import typed_value
 from rlfactory.sweep.arguments import LAUNCHERS, SweepArguments, is_installed

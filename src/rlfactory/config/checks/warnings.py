@@ -19,11 +19,7 @@ from rlfactory.config.problems import override_key
 from rlfactory.config.schema.root import GROUPS
 from rlfactory.model.pipelines.families import BY_TARGET
 from rlfactory.model.pipelines.local_models import folder_of, left_out
-from rlfactory.model.pipelines.scheduler_config import (
-    scheduler_of,
-    solver_notes,
-    timestep_notes,
-)
+from rlfactory.model.pipelines.scheduler_config import scheduler_of, solver_notes, timestep_notes
 from rlfactory.utils.text import plural
 
 
