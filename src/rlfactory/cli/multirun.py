@@ -113,9 +113,7 @@ LONGEST_NAME = 120
 
 
 def planned_jobs(words: Sequence[str]) -> dict[str, Plan]:
-    """The plan of every job by its name, in the order in which they run; errors as `jobs_of`, and
-    PlanError with the problems of all jobs, each once with its jobs.
-    """
+    """The plan of each job by name, in order; PlanError has the problems of all, each once."""
     sweep = Path("multirun/DATE_TIME")
     # that there is such a launcher; whether it can be used here is asked where it is
     read_request([sweep.name, *_of_launcher(words)])

@@ -106,11 +106,7 @@ def verify(words: Sequence[str]) -> int:
 
 
 def _in_layout(config: Mapping[str, Any], words: Sequence[str]) -> Mapping[str, Any]:
-    """The configuration of a run with other batches or hardware, but for the run's `tile`.
-
-    Raises:
-        PlanError: a word is of something else, or the layout is not possible.
-    """
+    """The configuration of a run with other batches or hardware, but for the run's `tile`."""
     from rlfactory.config.overrides import override_frozen, plan_composed
 
     if other := [w for w in words if override_key(w).partition(".")[0] not in LAYOUT]:
@@ -284,9 +280,7 @@ def _iterations(words: Sequence[str], until: int | None, former: int) -> int:
 
 
 def require_run(run: Path) -> Mapping[str, Any]:
-    """A run folder's configuration, upgraded to this version; PlanError if it has none that can be
-    used.
-    """
+    """A run folder's configuration, upgraded to this version; PlanError if none can be used."""
     from rlfactory.config.frozen import frozen_file_problems, read_frozen
 
     path = run / "config.yaml"

@@ -25,9 +25,7 @@ _LISTED = re.compile(r"[^\s,'\"\[\]{}=:]+:\w+")
 
 
 def named_code(config: object) -> Iterator[tuple[str, str]]:
-    """The key and value of each `_target_` that is no part of this package or of a plug-in, and of
-    each function that is imported.
-    """
+    """The key and value of each `_target_` outside this package and plug-ins, and each function."""
     for key, text in texts(config):
         if last_part(key) == FUNCTION:
             names_code = text != "???" and not is_reference(text)
@@ -43,9 +41,7 @@ def names_in(words: Iterable[str]) -> set[str]:
 
 
 def _named(word: str) -> set[str]:
-    """Those of one word: as Hydra reads it, since a path may have spaces and commas; of what it
-    can't read, or is several values, whatever looks like a name.
-    """
+    """Those of one word: as Hydra reads it, since a path may have spaces; else what looks so."""
     key, value = override_key(word), word.partition("=")[2]
     is_list, is_trust = key in ("reward", "reward.of", "eval_rewards.of"), key == "trust"
     if not (is_trust or is_list or FUNCTION in word):

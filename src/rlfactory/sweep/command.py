@@ -74,9 +74,7 @@ class Sweep:
 
 
 def sweep(words: Sequence[str]) -> int:
-    """Print the plan; without `--plan` then run what is not done yet. Without a name, print each
-    sweep that ships.
-    """
+    """Print the plan and, without `--plan`, run what is not done; without a name list sweeps."""
     words = sorted(words, key=lambda word: word.startswith("-"))  # the name first
     if not words or is_override(words[0]):
         print("sweeps, each a published table; rlfactory sweep NAME [size=tiny] [--plan]")
@@ -123,12 +121,9 @@ def _require_typed(jobs: Sequence[Job], typed: Sequence[str]) -> None:
 
 
 def _of_rows(jobs: list[Job], asked: Sequence[str]) -> list[Job]:
-    """The jobs of the rows with these slugs, and the stages that these begin with.
-
-    Patterns with `*` are allowed, and none means all. Commas may be of one row's title.
-    """
+    """The jobs of the rows with these slugs or patterns, or of all, and their earlier stages."""
     known = list(dict.fromkeys(slug(job.row) for job in jobs))
-    if (whole := slug(",".join(asked))) in known:
+    if (whole := slug(",".join(asked))) in known:  # commas may be of one row's title
         asked = [whole]
     for name in asked:
         if not any(fnmatch(row, name) for row in known):

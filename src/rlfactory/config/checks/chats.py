@@ -18,9 +18,7 @@ OPTIONS = ("auto", "plain", "none")
 
 
 def require_template(config: Config, traits: Traits) -> Iterator[Problem]:
-    """There is a chat template where messages are to be written by one, and there are messages
-    where a system prompt is to stand among them.
-    """
+    """There is a chat template for messages, and there are messages for a system prompt."""
     model, are_messages = config["model"], _are_conversations(config, traits)
     template, key = model.get("chat_template"), "model.chat_template"
     if template is None:  # a model of images

@@ -59,9 +59,7 @@ def require_reward(config: Config, traits: Traits) -> Iterator[Problem]:
 
 
 def require_metadata(config: Config, traits: Traits) -> Iterator[Problem]:
-    """Prompts bring the metadata that each reward reads, and the column of answers that an option
-    of it names, which is not null.
-    """
+    """Prompts bring the metadata that each reward reads, and the columns that its options name."""
     rows, provided = known_rows(config, traits), columns_of(config, traits)
     for key, node, own in own_rewards(config, traits):
         required = own.get("metadata") or ()

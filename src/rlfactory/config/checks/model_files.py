@@ -277,9 +277,7 @@ def _part(config: Config, traits: Traits, name: str) -> Mapping[str, Any]:
 
 
 def require_compatible_run(config: Config, traits: Traits) -> Iterator[Problem]:
-    """`begin_from` names a run folder with a checkpoint of the same model class, or LoRA adapters
-    of the network; the model is fine-tuned as they were.
-    """
+    """`begin_from` names a run of the same model class, or LoRA adapters; both are tuned alike."""
     given, model, merges = config.get("begin_from"), config["model"], False
     if given is not None:
         merges = config.get("begin_as") == "merged"

@@ -76,8 +76,8 @@ _BACKENDS = "diffusers.models.attention_dispatch.AttentionBackendName"
 
 
 def require_known_attention(config: Config, traits: Traits) -> Iterator[Problem]:
-    """`memory.attention` is a backend of diffusers, for a network that has a choice; one of torch's
-    own, which have deterministic kernels, in deterministic mode.
+    """`memory.attention` is a backend that the network can have; in deterministic mode torch's own,
+    which have deterministic kernels.
     """
     backend, key = config["memory"]["attention"], "memory.attention"
     if backend is None or traits["model"].get("media") == "texts":

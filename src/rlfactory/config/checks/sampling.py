@@ -142,8 +142,8 @@ def require_branches_fill_groups(config: Config, traits: Traits) -> Iterator[Pro
 
 
 def require_tree_algorithm(config: Config, traits: Traits) -> Iterator[Problem]:
-    """Trees are for the algorithm that trains each edge once, and it needs them; its advantages
-    compare the edges of a depth with each other, and keep all of them.
+    """Trees are for the algorithm that trains each edge once; its advantages compare the edges of a
+    depth, and keep all.
     """
     if not traits["algo"].get("trains_tree"):
         if config["branch_at"] == "tree":

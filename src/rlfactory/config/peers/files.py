@@ -127,9 +127,7 @@ def of_keys(content: Content, processes: int, program: str = "") -> Translation 
 
 
 def _trainer_of_program(program: str, content: Content) -> str | None:
-    """The option of `algo` for a command of TRL, or by the name of a script, such as `dpo_vlm.py`,
-    with options of transformers; None where neither names a trainer.
-    """
+    """The option of `algo` by a command of TRL, or by the name of a script such as `dpo_vlm.py`."""
     if found := re.search(r"\btrl (\w+)", program):
         return _chosen("trl", found[1])
     script, data = program.rpartition(" ")[2], libraries()["TRL"]
@@ -143,7 +141,7 @@ def _trainer_of_program(program: str, content: Content) -> str | None:
 
 def of_hydra(text: str) -> Content:
     """Options of a file with `_target_`s: the class under `target`, references resolved, variables
-    by their defaults, by their values where they have none, else by their names.
+    by their defaults, else their values, else their names.
     """
     text = _TARGET.sub(r"target: \1", text)
     while _VARIABLE.search(text):

@@ -169,8 +169,8 @@ def _number(written: str, variables: Mapping[str, str]) -> str:
 
 
 def _computed(node: ast.AST) -> int:
-    if isinstance(node, ast.Constant):
-        return int(node.value)
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value
     if isinstance(node, ast.BinOp):
         return _OPERATIONS[type(node.op)](_computed(node.left), _computed(node.right))
     raise KeyError(node)

@@ -57,9 +57,10 @@ def resolve_expression(module: Module, node: ast.expr) -> tuple[Module, ast.stmt
         for item in statements(module.tree.body):
             for alias in item.names if isinstance(item, ast.Import | ast.ImportFrom) else ():
                 if (alias.asname or alias.name) == prefix:
-                    is_from = isinstance(item, ast.ImportFrom)
-                    within = [absolute_module(module, item)] if is_from else []
-                    return _resolve_in(".".join([*within, alias.name]), node.attr, module)
+                    where = alias.name
+                    if isinstance(item, ast.ImportFrom):
+                        where = f"{absolute_module(module, item)}.{where}"
+                    return _resolve_in(where, node.attr, module)
     return module, None
 
 
