@@ -36,7 +36,6 @@ from rlfactory.utils.processes import exit_at_once, rare_collection, signal_hand
 from rlfactory.utils.version import __version__
 
 if TYPE_CHECKING:
-    from rlfactory.config.composition import ComposedConfig
     from rlfactory.config.plan import Plan
 
 
@@ -127,7 +126,7 @@ def dispatch(argv: Sequence[str]) -> int:
 
         _refuse_words(overrides)
         return run_jobs(overrides, lambda plan: start(plan, argv))
-    return train(words, argv)
+    return start(_plan(words), argv)
 
 
 def _call(words: Sequence[str]) -> int:
@@ -137,30 +136,24 @@ def _call(words: Sequence[str]) -> int:
     return int(getattr(import_module(COMMANDS[command]), function)(rest))
 
 
-def train(overrides: Sequence[str], typed: Sequence[str]) -> int:
-    """Plan a run and start it, or resume it if its folder has begun."""
-    _refuse_words(overrides)
-    return start(_plan(overrides), typed)
-
-
 def start(plan: "Plan", typed: Sequence[str]) -> int:
     """Print a plan, make its run folder and train; `typed` is saved there as the command.
 
     If the folder has a run of the same plan, that run resumes.
     """
-    from rlfactory.cli.resume import (
-        create_run,
-        existing_config,
-        replaces,
-        resume_run,
-    )
+    from rlfactory.cli.resume import create_run, existing_config, replaces, resume_run
     from rlfactory.train.process.launch import require_possible, run_or_launch
     from rlfactory.train.process.run_arguments import RunArguments
     from rlfactory.utils.console import silence_notices
 
     use_portable_kernels(plan.config["hardware"])  # before anything imports torch
-    if is_non_main(plan.config["hardware"]):
-        return _run_non_main(plan, FORCE in typed)
+    if is_non_main(plan.config["hardware"]):  # a launcher has started the same command as rank 0
+        import yaml
+
+        from rlfactory.train.process.worker import run_non_main_process
+
+        silence_notices()
+        return run_non_main_process(None, yaml.safe_load(plan.frozen()), force=FORCE in typed)
     require_possible(plan.config)
     frozen = existing_config(plan)
     replace = frozen is not None and replaces(plan, frozen)
@@ -179,21 +172,9 @@ def show_config(overrides: Sequence[str]) -> int:
     """Print the configuration, of `--cfg job`."""
     import yaml
 
-    _refuse_words(overrides)
     plan = _plan(overrides)
     print(yaml.safe_dump(plan.config, sort_keys=False, allow_unicode=True), end="")
     return 0
-
-
-def _run_non_main(plan: "Plan", force: bool) -> int:
-    """Train as a rank other than 0; a launcher has started the same command as rank 0."""
-    import yaml
-
-    from rlfactory.train.process.worker import run_non_main_process
-    from rlfactory.utils.console import silence_notices
-
-    silence_notices()
-    return run_non_main_process(None, yaml.safe_load(plan.frozen()), force=force)
 
 
 def check(overrides: Sequence[str]) -> int:
@@ -207,7 +188,6 @@ def check(overrides: Sequence[str]) -> int:
         _refuse_words(overrides)
         print(describe_jobs(planned_jobs(overrides)))
         return 0
-    _refuse_words(overrides)
     plan = _plan(overrides)
     require_usable(plan)
     # an owner that can't be seen from here is asked about when the run is started
@@ -218,7 +198,6 @@ def check(overrides: Sequence[str]) -> int:
 
 def estimate(overrides: Sequence[str]) -> int:
     """Print what a run takes, counted on fake tensors."""
-    _refuse_words(overrides)
     plan = _plan(overrides)
     from rlfactory.tools.estimate import show
 
@@ -249,25 +228,23 @@ def list_options(words: Sequence[str]) -> int:
 
 
 def _plan(overrides: Sequence[str]) -> "Plan":
+    """The plan; a problem has the file and line that set its key, unless an override did."""
     from rlfactory.config.overrides import compose, plan_composed
 
+    _refuse_words(overrides)
     composed = compose(overrides)
     try:
         return plan_composed(composed)
     except PlanError as error:
-        raise PlanError(_with_places(error.problems, composed)) from error
+        from rlfactory.cli.explain import defined_in
 
-
-def _with_places(problems: Sequence[Problem], composed: "ComposedConfig") -> list[Problem]:
-    """Problems with the file and line that set the key, unless an override did."""
-    from rlfactory.cli.explain import defined_in
-
-    typed = {override_key(word) for word in [*sys.argv[1:], *composed.overrides]}
-    places = {p.key: defined_in(p.key, composed) for p in problems if p.key not in typed}
-    return [
-        replace(p, message=f"{p.message} (set in {place})") if (place := places.get(p.key)) else p
-        for p in problems
-    ]
+        typed = {override_key(word) for word in [*sys.argv[1:], *composed.overrides]}
+        raise PlanError(
+            replace(p, message=f"{p.message} (set in {place})")
+            if p.key not in typed and (place := defined_in(p.key, composed))
+            else p
+            for p in error.problems
+        ) from error
 
 
 def _refuse_words(overrides: Sequence[str]) -> None:

@@ -49,20 +49,16 @@ def parsed(command: str, words: Sequence[str], **facts: str) -> argparse.Namespa
     for flag, row in rows.items():
         if row.get("either") and one_of is None:
             one_of = parser.add_mutually_exclusive_group(required=True)
-        _add(one_of if row.get("either") and one_of else parser, flag, row)
+        given = {name: row[name] for name in row.keys() - {"check", "either", "is"}}
+        given |= {"type": _TYPES[row["type"]]} if "type" in row else {}
+        place: Any = one_of if row.get("either") else parser
+        place.add_argument(flag, **given)
     values = parser.parse_intermixed_args(words)
     for flag, row in rows.items():
         name = flag.lstrip("-").replace("-", "_")
         if "check" in row and (value := getattr(values, name)) is not None:
             setattr(values, name, _CHECKS[row["check"]](flag, value))
     return values
-
-
-def _add(parser: Any, flag: str, row: Mapping[str, Any]) -> None:
-    options = {name: row[name] for name in row.keys() - {"check", "either", "is"}}
-    if "type" in options:
-        options["type"] = _TYPES[options["type"]]
-    parser.add_argument(flag, **options)
 
 
 def _size(text: str) -> int | list[int]:
@@ -90,12 +86,8 @@ def _number(allowed: str, fits: Callable[[float], bool]) -> Callable[[str, Any],
     return check
 
 
-_TYPES: Mapping[str, Callable[[str], Any]] = {
-    "float": float,
-    "int": int,
-    "path": typed_path,
-    "size": _size,
-}
+_TYPES: Mapping[str, Callable[[str], Any]]
+_TYPES = {"float": float, "int": int, "path": typed_path, "size": _size}
 _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "positive": _number("allowed are 1 or more", lambda value: value >= 1),
     "not negative": _number("allowed are 0 or more", lambda value: 0 <= value < math.inf),
@@ -108,27 +100,19 @@ def show_help(command: str = "") -> int:
     """Print the help of a command; without one the groups, examples and commands."""
     table = command_table()
     if (row := table["words"].get(command)) is not None:
-        return _show_command(row)
-    # long lists are cut: what ships comes first
-    names = {g: sorted(options(g), key=lambda n: not n.startswith("tiny_")) for g in GROUPS}
-    lines = {group: f"{asks}: {', '.join(names[group])}" for group, asks in GROUPS.items()}
-    groups = (f"  {group:<12} {_wrapped(line)}" for group, line in lines.items())
+        keys = {"evaluation": ", ".join(EVALUATION_KEYS), "decoding": ", ".join(DECODING_KEYS)}
+        print(f"usage: rlfactory {row['usage']}\n")
+        print("\n".join(wrap(row["purpose"].format(**keys), 96)))
+        print("\nexamples")
+        width = max(map(len, row["examples"]))
+        for example, meaning in row["examples"].items():
+            print(f"  rlfactory {example:<{width}}   {meaning}")
+        return 0
+    groups = []
+    for group, asks in GROUPS.items():  # long lists are cut: what ships comes first
+        names = sorted(options(group), key=lambda name: not name.startswith("tiny_"))
+        text = f"{asks}: {', '.join(names)}"
+        lines = wrap(text, 92, max_lines=2, placeholder=" ...", break_on_hyphens=False)
+        groups.append(f"  {group:<12} " + f"\n{'':<15}".join(lines))
     print(table["overview"].format(groups="\n".join(groups)).rstrip())
     return 0
-
-
-def _show_command(row: dict[str, Any]) -> int:
-    keys = {"evaluation": ", ".join(EVALUATION_KEYS), "decoding": ", ".join(DECODING_KEYS)}
-    print(f"usage: rlfactory {row['usage']}\n")
-    print("\n".join(wrap(row["purpose"].format(**keys), 96)))
-    print("\nexamples")
-    width = max(map(len, row["examples"]))
-    for example, meaning in row["examples"].items():
-        print(f"  rlfactory {example:<{width}}   {meaning}")
-    return 0
-
-
-def _wrapped(text: str) -> str:
-    """The text wrapped to at most two lines, the second one aligned with the first."""
-    lines = wrap(text, 92, max_lines=2, placeholder=" ...", break_on_hyphens=False)
-    return f"\n{'':<15}".join(lines)

@@ -1,7 +1,6 @@
 """`rlfactory explain`: what a key means, and the files and overrides that set it, in order."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from rlfactory.config._hydra import parse
@@ -12,8 +11,7 @@ from rlfactory.config.override_problems import check_key, peer_name
 from rlfactory.config.overrides import SHARED, compose
 from rlfactory.config.problems import PlanError, Problem, override_key, unknown_name
 from rlfactory.config.schema.root import COMPONENTS, GROUPS
-from rlfactory.config.schema.signature import read_signature
-from rlfactory.config.schema.static_names import TargetError
+from rlfactory.config.schema.signature import parameters_of
 from rlfactory.config.schema.targets import is_foreign_optimizer
 from rlfactory.config.words import read, searched, typed_value
 from rlfactory.utils.dotted_keys import last_part, leaves, value_at
@@ -25,9 +23,6 @@ class Origin:
 
     place: str
     value: str
-
-
-_MISSING = object()
 
 
 def explain(words: Sequence[str]) -> int:
@@ -53,8 +48,10 @@ def explain_words(words: Sequence[str]) -> str:
     composed = compose(overrides)
     if composed.problems:
         raise PlanError(composed.problems)
-    is_there = value_at(composed.values, group, _MISSING) is not _MISSING
-    keys = [group] if is_there else _keys_named(group, composed)
+    keys = [group]
+    if value_at(composed.values, group, ...) is ...:
+        present = [] if "." in group else [key for key, _ in leaves(composed.values)]
+        keys = [key for key in present if last_part(key) == group]
     if option and keys:
         raise PlanError([Problem(first, f"{first} sets a key", f"rlfactory explain {keys[0]}")])
     first, typed = group, option
@@ -100,36 +97,28 @@ def _in_class(key: str, values: Mapping[str, object]) -> Iterator[Origin]:
     """The default in a class's signature, which is composed beneath the file of its option."""
     place, _, name = key.rpartition(".")
     node = value_at(values, place) if place in COMPONENTS else None
-    target = str(node.get("_target_")) if isinstance(node, Mapping) else ""
-    if target and not is_foreign_optimizer(target):
-        with suppress(TargetError):
-            parameter = read_signature(target).parameters.get(name)
-            if parameter is not None and parameter.plain_default is not ...:
-                yield Origin(f"default of {target}", typed_value(parameter.plain_default))
+    parameter = parameters_of(node).get(name)
+    if parameter is None or parameter.plain_default is ...:
+        return
+    if not is_foreign_optimizer(target := str(value_at(node, "_target_"))):
+        yield Origin(f"default of {target}", typed_value(parameter.plain_default))
 
 
 def _describe(key: str, composed: ComposedConfig) -> str:
     """A key with its value, meaning and origins."""
     value = value_at(composed.values, key)
-    found = [*_in_class(key, composed.values), *origins(key, composed)]
     reference = key_reference(key, composed.values, composed.choices)
-    is_group = isinstance(value, Mapping)
-    shown = composed.choices.get(key, "") if is_group else typed_value(value)
-    lines = [f"{key} = {shown}" if shown else key, *(f"  {line}" for line in reference.lines())]
-    if is_group:
-        assert isinstance(value, Mapping)
-        below = [name for name in value if name != "_target_"]
-        return "\n".join([*lines, f"  keys: {', '.join(f'{key}.{name}' for name in below)}"])
+    about = [f"  {line}" for line in reference.lines()]
+    if isinstance(value, Mapping):
+        option = composed.choices.get(key)
+        below = ", ".join(f"{key}.{name}" for name in value if name != "_target_")
+        return "\n".join([f"{key} = {option}" if option else key, *about, f"  keys: {below}"])
+    lines = [f"{key} = {typed_value(value)}", *about]
+    found = [*_in_class(key, composed.values), *origins(key, composed)]
     for number, origin in enumerate(found, start=1):
         last = "  <- counts" if number == len(found) else ""
         lines.append(f"  {origin.value:<12} {origin.place}{last}")
     return "\n".join(lines)
-
-
-def _keys_named(name: str, composed: ComposedConfig) -> list[str]:
-    """The keys whose last component is a name without a dot."""
-    found = [] if "." in name else [*leaves(composed.values)]
-    return [key for key, _ in found if last_part(key) == name]
 
 
 def origins(key: str, composed: ComposedConfig) -> list[Origin]:

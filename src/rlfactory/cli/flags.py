@@ -42,21 +42,26 @@ NOT_OURS = {
 """Flags of Hydra that are not supported, and what to use instead."""
 LONG_FLAGS = {
     *(*CONFIG_FLAGS, *MULTIRUN_FLAGS, *NOT_OURS, *COMPLETION_FLAGS, FORCE, TAKE_OVER),
-    "--best",
-    "--config-dir",
-    "--help",
-    "--plan",
-    "--version",
+    *("--best", "--config-dir", "--help", "--plan", "--version"),
 }
 """Words that begin with `--` and set no key."""
 
 
 def plain_words(words: Sequence[str]) -> list[str]:
-    """The words without the word `train`, and `--key=value` as `key=value`."""
+    """The words without the word `train`, with `--key=value` and `--key value` as `key=value`."""
     rest = list(words[1:] if words[:1] == ["train"] else words)
     if rest and rest[0] in ("help", *WITH_FLAGS):
         return rest
-    return _joined(rest)
+    joined: list[str] = []
+    while rest:
+        word = rest.pop(0)
+        flag, equals, value = word.partition("=")
+        sets_key = flag.startswith("--") and flag not in LONG_FLAGS
+        if sets_key and not equals and rest and "=" not in rest[0] and rest[0][:1] != "-":
+            equals, value = "=", rest.pop(0)
+        key = flag.removeprefix("--").replace("-", "_")
+        joined.append(f"{key}={value}" if equals and sets_key else word)
+    return joined
 
 
 def refuse_config_files(words: Sequence[str]) -> None:
@@ -69,24 +74,6 @@ def refuse_config_files(words: Sequence[str]) -> None:
                 raise PlanError([Problem(word, message, "rlfactory import --help")])
             message = "is a file; another library's configuration is translated into a command"
             raise PlanError([Problem(word, message, f"rlfactory import {found[1]}")])
-
-
-def _joined(words: Sequence[str]) -> list[str]:
-    """The words with `--key=value` and `--key value` as `key=value`."""
-    joined: list[str] = []
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
-        flag, equals, value = word.partition("=")
-        if _sets_key(flag) and not equals and rest and "=" not in rest[0] and rest[0][:1] != "-":
-            equals, value = "=", rest.pop(0)
-        key = flag.removeprefix("--").replace("-", "_")
-        joined.append(f"{key}={value}" if equals and _sets_key(flag) else word)
-    return joined
-
-
-def _sets_key(flag: str) -> bool:
-    return flag.startswith("--") and flag not in LONG_FLAGS
 
 
 def flag_problems(words: Sequence[str]) -> Iterator[Problem]:

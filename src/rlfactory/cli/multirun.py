@@ -3,7 +3,7 @@
 import re
 import sys
 import traceback
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from itertools import product
 from pathlib import Path
@@ -38,8 +38,7 @@ def run_jobs(words: Sequence[str], start: Callable[[Plan], int]) -> int:
         words: the overrides of the command, swept ones among them, and those of a launcher.
         start: runs a job in this process and returns its exit code.
 
-    Returns:
-        1 if a job failed, else 0.
+    Returns 1 if a job failed, else 0.
     """
     sweep = Path("multirun") / datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     of_launcher = _of_launcher(words)
@@ -99,27 +98,23 @@ def _launched(
     here = request.launcher in ("joblib", "submitit_local")
     at_once = min(len(jobs), cores()) if here else len(jobs)
     environments = [environment(sweep.name, cores() // at_once if here else None)] * at_once
-    commands = [_command(job, plans[job.name].run_dir, sweep) for job in jobs]
+    commands = []
+    for job in jobs:  # the ordinary command, whose output stands in the folder of the multirun
+        output, run = sweep / LOGS / f"{job.name}.log", plans[job.name].run_dir
+        command = [*COMMAND, *job.overrides]
+        commands.append(JobCommand(job, command, run, output.with_suffix(".lock"), output))
     with listening() as stop:
         HydraLauncher(request, sweep, environments, _Printed(), stop)(commands)
     return [command.job.name for command in commands if state_of(command.run) != "done"]
-
-
-def _command(job: Job, run: Path, sweep: Path) -> JobCommand:
-    """The ordinary command of a job, whose output stands in the folder of the multirun."""
-    output = sweep / LOGS / f"{job.name}.log"
-    command = [*COMMAND, *job.overrides]
-    return JobCommand(job, command, run, output.with_suffix(".lock"), output)
 
 
 LONGEST_NAME = 120
 """Characters of a job's name; the disk allows 255 bytes."""
 
 
-def planned_jobs(words: Sequence[str], sweep: Path = Path("multirun/DATE_TIME")) -> dict[str, Plan]:
-    """The plan of every job by its name, in the order in which they run; arguments and errors as
-    `jobs_of`, and PlanError with the problems of all jobs, each once with its jobs.
-    """
+def planned_jobs(words: Sequence[str]) -> dict[str, Plan]:
+    """The plan of each job by name, in order; PlanError has the problems of all, each once."""
+    sweep = Path("multirun/DATE_TIME")
     # that there is such a launcher; whether it can be used here is asked where it is
     read_request([sweep.name, *_of_launcher(words)])
     return _plans(jobs_of(words, sweep))
@@ -138,10 +133,11 @@ def jobs_of(words: Sequence[str], sweep: Path) -> list[Job]:
     words = [word for word in words if not override_key(word).startswith(LAUNCHER)]
     choices = job_words([*words, *swept_by_files(words)])
     folders = {word for job in choices for word in job if override_key(word) == "run_dir"}
-    parent = None if len(folders) > 1 else _folder(folders, sweep)
+    typed = parse([*folders])[0].value() if folders else None
+    parent = sweep if typed is None else Path(str(typed))
     jobs = []
     for name, own in zip(job_names(choices), choices, strict=True):
-        place = [] if parent is None else [f"run_dir={typed_value(parent / name)}"]
+        place = [] if len(folders) > 1 else [f"run_dir={typed_value(parent / name)}"]
         jobs.append(Job(name, "", name, last_words([*own, *place])))
     return jobs
 
@@ -158,12 +154,6 @@ def _plans(jobs: Sequence[Job]) -> dict[str, Plan]:
     if problems:
         raise PlanError(problems)
     return plans
-
-
-def _folder(words: Collection[str], sweep: Path) -> Path:
-    """The folder of all runs: `run_dir` where it was typed, else that of the multirun."""
-    typed = next((parse([word])[0].value() for word in words), None)
-    return sweep if typed is None else Path(str(typed))
 
 
 def swept_by_files(words: Sequence[str]) -> list[str]:

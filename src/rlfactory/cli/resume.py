@@ -49,7 +49,9 @@ def require_same(plan: Plan, frozen: Config) -> None:
     found = _differences(plan, frozen)
     old, new = frozen["iterations"], plan.config["iterations"]
     if {key for key, *_ in found} == {"iterations"} and new > old:
-        raise PlanError([_extension(plan.run_dir, old, new)])
+        command = f"rlfactory resume {shlex.quote(str(plan.run_dir))} --until {new}"
+        message = f"the run in {plan.run_dir} has {old}, and now it is {new}; `{command}`"
+        raise PlanError([Problem("iterations", f"{message} extends it", command)])
     for key, old, new in found:
         began = f"the run in {plan.run_dir} began with {format_value(old)}"
         remedy = "" if MISSING in (old, new) else f"{key}={format_value(old)}"
@@ -58,13 +60,6 @@ def require_same(plan: Plan, frozen: Config) -> None:
         last = problems[-1]
         hint = f"{last.message}; --force goes on all the same, run_dir=FOLDER begins another run"
         raise PlanError([*problems[:-1], Problem(last.key, hint, last.fix)])
-
-
-def _extension(run: Path, old: object, new: object) -> Problem:
-    """The problem of a command that only asks for more iterations than the run has."""
-    command = f"rlfactory resume {shlex.quote(str(run))} --until {new}"
-    message = f"the run in {run} has {old}, and now it is {new}; `{command}` extends it"
-    return Problem("iterations", message, command)
 
 
 def replaces(plan: Plan, frozen: Config) -> bool:
@@ -100,7 +95,7 @@ def require_unlocked(path: Path, take_over: bool) -> None:
         raise PlanError([Problem("run_dir", str(error))]) from error
 
 
-def resume_run(plan: Plan, frozen: Config, force: bool, take_over: bool = False) -> int:
+def resume_run(plan: Plan, frozen: Config, force: bool, take_over: bool) -> int:
     """Resume the run in a plan's folder; with `force`, under the plan's configuration."""
     from rlfactory.train.process.launch import run_or_launch
     from rlfactory.train.process.run_arguments import RunArguments
@@ -120,18 +115,14 @@ def resumable(plan: Plan, frozen: Config, force: bool, take_over: bool = False) 
     if not force:
         require_same(plan, frozen)
     if force and differences(frozen, yaml.safe_load(plan.frozen())):
-        _replace(RunFolder(plan.run_dir), plan)
+        folder = RunFolder(plan.run_dir)
+        keep_config(folder)
+        remember_code(folder, plan.config)
+        write_text(folder.config, plan.frozen())
+        write_text(folder.plan, plan.table())
     elif is_done(plan.run_dir, frozen):
         return None
     return plan.config if force else frozen
-
-
-def _replace(folder: RunFolder, plan: Plan) -> None:
-    """Replace a run's configuration by a plan's."""
-    keep_config(folder)
-    remember_code(folder, plan.config)
-    write_text(folder.config, plan.frozen())
-    write_text(folder.plan, plan.table())
 
 
 def create_run(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory.cli.arguments import DECODING_KEYS, EVALUATION_KEYS, parsed
+from rlfactory.cli.flags import FORCE
 from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.hardware.environment import is_non_main
 from rlfactory.hardware.portable import use_portable_kernels
@@ -22,16 +23,13 @@ from rlfactory.utils.dotted_keys import absolute, file_of, path_values
 from rlfactory.utils.live_objects import references_in
 from rlfactory.utils.text import is_override, typed_path
 
-FORCE = "--force"
 LAYOUT = ("micro_batch", "sample_batch", "hardware")
 HUB_ID = re.compile(r"(zoo:[\w-]+|[\w-][\w.-]*/[\w.-]+)")
 
 
 def sample(words: Sequence[str]) -> int:
     """Generate samples with a run's weights."""
-    a = parsed("sample", words)
-    config = require_run(a.run)
-    moved = relocations(a.run, a.overrides, config)
+    a, config, moved = _of_run("sample", words)
     if a.prompt:
         prompts = _with_pictures(a.prompt, a.image)
     else:
@@ -51,21 +49,16 @@ def _of_run(
 ) -> tuple[argparse.Namespace, Mapping[str, Any], dict[str, str]]:
     """The flags of a command on a run, the run's configuration, and its paths that were moved."""
     a = parsed(command, words)
-    if command == "export":
-        _require_destination(a)
+    if command == "export" and a.push is None:
+        if a.to is None:
+            message = "where to? --to FOLDER, --push USER/NAME for the Hugging Face hub, or both"
+            to = ["--to", f"{a.run.name}-export".lstrip("-")]
+            typed = shlex.join(["rlfactory", "export", str(a.run), *to])
+            raise PlanError([Problem("--to", f"{message}; type {typed}")])
+        if a.private:
+            raise PlanError([Problem("--private", "goes with --push USER/NAME")])
     config = require_run(a.run)
     return a, config, relocations(a.run, a.overrides, config)
-
-
-def _require_destination(a: argparse.Namespace) -> None:
-    """PlanError unless an export says where to, and is private only on the hub."""
-    if a.to is None and a.push is None:
-        message = "where to? --to FOLDER, --push USER/NAME for the Hugging Face hub, or both"
-        run, to = shlex.quote(str(a.run)), shlex.quote(f"{a.run.name}-export".lstrip("-"))
-        typed = f"rlfactory export {run} --to {to}"
-        raise PlanError([Problem("--to", f"{message}; type {typed}")])
-    if a.private and a.push is None:
-        raise PlanError([Problem("--private", "goes with --push USER/NAME")])
 
 
 def _with_pictures(prompts: Sequence[str], paths: Sequence[Path] | None) -> Sequence[str]:
@@ -90,8 +83,7 @@ def _texts_of(file: Path, column: str) -> Sequence[str]:
 
     try:
         has_it = any(column in row for _, row in data_rows(file))
-        found = read_prompts(file, column=column if has_it else "prompt")
-        return [prompt.text for prompt in found]
+        return [p.text for p in read_prompts(file, column=column if has_it else "prompt")]
     except PromptError as error:
         raise PlanError([Problem("--prompts", str(error))]) from error
 
@@ -114,11 +106,7 @@ def verify(words: Sequence[str]) -> int:
 
 
 def _in_layout(config: Mapping[str, Any], words: Sequence[str]) -> Mapping[str, Any]:
-    """The configuration of a run with other batches or hardware, but for the run's `tile`.
-
-    Raises:
-        PlanError: a word is of something else, or the layout is not possible.
-    """
+    """The configuration of a run with other batches or hardware, but for the run's `tile`."""
     from rlfactory.config.overrides import override_frozen, plan_composed
 
     if other := [w for w in words if override_key(w).partition(".")[0] not in LAYOUT]:
@@ -190,8 +178,8 @@ def evaluate(words: Sequence[str]) -> int:
     paths = path_values(frozen["model"], "model.")
     moved = [word for word in overrides if override_key(word) in paths]
     overrides = [_greedy(word, frozen) for word in overrides if word not in moved]
-    keys = [*EVALUATION_KEYS, *DECODING_KEYS]
-    message = f"can't be changed in an evaluation; allowed are {', '.join([*keys, 'model.path'])}"
+    allowed = ", ".join([*EVALUATION_KEYS, *DECODING_KEYS, "model.path"])
+    message = f"can't be changed in an evaluation; allowed are {allowed}"
     typed = [key for word in overrides if (key := override_key(word)) != SEARCHPATH]
     if refused := [key for key in typed if not _in_evaluation(key)]:
         raise PlanError([Problem(key, message) for key in refused])
@@ -292,9 +280,7 @@ def _iterations(words: Sequence[str], until: int | None, former: int) -> int:
 
 
 def require_run(run: Path) -> Mapping[str, Any]:
-    """A run folder's configuration, upgraded to this version; PlanError if it has none that can be
-    used.
-    """
+    """A run folder's configuration, upgraded to this version; PlanError if none can be used."""
     from rlfactory.config.frozen import frozen_file_problems, read_frozen
 
     path = run / "config.yaml"

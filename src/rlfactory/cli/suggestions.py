@@ -25,6 +25,11 @@ def working_command(problems: Sequence[Problem], typed: Sequence[str]) -> str | 
         The command; empty if it would be refused too; None if a problem has no fix that gives a
         plan, so that nothing can be tried.
     """
+    from rlfactory.cli.multirun import planned_jobs
+    from rlfactory.config.overrides import compose
+    from rlfactory.config.plan import checked_traits
+    from rlfactory.config.words import normalise_words
+
     command = [word for word in typed[:1] if word in ("check", "estimate")]
     is_plan = _is_planned(typed[len(command) :])
     # of what was misnamed first: other problems are those of a plan without it
@@ -32,25 +37,15 @@ def working_command(problems: Sequence[Problem], typed: Sequence[str]) -> str | 
     if not is_plan or (words := _fixed(misnamed or problems, typed, command)) is None:
         return None
     try:
-        _check(words[len(command) :])
+        own = normalise_words([w for w in words[len(command) :] if w not in MULTIRUN_FLAGS])
+        if MULTIRUN_FLAGS & {*words}:
+            planned_jobs(own)
+        else:
+            found = compose(own)
+            checked_traits(found.values, found.problems)
     except PlanError:
         return ""
     return f"rlfactory {shlex.join(words)}"
-
-
-def _check(words: Sequence[str]) -> None:
-    """PlanError with the problems of a command, or of one of its jobs."""
-    from rlfactory.cli.multirun import planned_jobs
-    from rlfactory.config.overrides import compose
-    from rlfactory.config.plan import checked_traits
-    from rlfactory.config.words import normalise_words
-
-    own = normalise_words([word for word in words if word not in MULTIRUN_FLAGS])
-    if MULTIRUN_FLAGS & {*words}:
-        planned_jobs(own)
-        return
-    found = compose(own)
-    checked_traits(found.values, found.problems)
 
 
 def _is_planned(words: Sequence[str]) -> bool:
@@ -64,12 +59,8 @@ def _fixed(
     problems: Sequence[Problem], words: Sequence[str], command: Sequence[str]
 ) -> list[str] | None:
     """The words with all fixes applied; None if a problem has no fix that gives a plan."""
-    full = [
-        shlex.split(p.fix)[1:]
-        for p in problems
-        if p.instead is None and p.fix.startswith("rlfactory ")
-    ]
-    if full:
+    commands = [p.fix for p in problems if p.instead is None and p.fix.startswith("rlfactory ")]
+    if full := [shlex.split(fix)[1:] for fix in commands]:
         # a command of its own, which leaves out what can't be kept
         return [*command, *full[0]] if len(full) == 1 and _is_planned(full[0]) else None
     fixed = list(words)
@@ -77,8 +68,7 @@ def _fixed(
     for problem in problems:
         if problem.instead is None and problem.fix.partition("=")[0] in done:
             continue  # two rules that ask for the same
-        new = fixed_words(problem, fixed)
-        if new is None:
+        if (new := fixed_words(problem, fixed)) is None:
             return None
         fixed = new
         added = (problem.fix,) if problem.instead is None else problem.instead

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -126,11 +126,8 @@ class ListedFile:
 def listed(
     chosen: Sequence[str], folders: Sequence[Path]
 ) -> tuple[dict[str, str], list[ListedFile]]:
-    """The option chosen of each group, and the files to merge, in order.
-
-    Args:
-        chosen: overrides that choose options.
-        folders: the folders that hold options.
+    """The option chosen of each group by overrides, and the files to merge, in order, from the
+    folders of options.
     """
     version.setbase("1.3")
     repository = CachingConfigRepository(_Repository(folders))  # type: ignore[arg-type]
@@ -139,23 +136,15 @@ def listed(
         raise HydraException(f"there is no group {others[0]}")
     known = found.overrides.known_choices.items()
     choices = {group: str(option) for group, option in known if option is not None}
-    files = [
-        ListedFile(file.config_path, file.package or "", file.parent or "")
-        for file in found.defaults
-        if file.config_path
-    ]
-    return choices, files
+    files = [(file.config_path, file.package or "", file.parent or "") for file in found.defaults]
+    return choices, [ListedFile(name, *rest) for name, *rest in files if name]
 
 
 def changed(
     values: Mapping[str, Any], overrides: Sequence[Override], hydra_values: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The values with single ones overridden, `${...}` resolved; what is missing is `???`.
-
-    Args:
-        values: the values, `${...}` unresolved.
-        overrides: overrides of values.
-        hydra_values: what `${hydra:...}` resolves to.
+    """The values with single ones overridden, `${...}` resolved, `${hydra:...}` by `hydra_values`;
+    what is missing is `???`.
     """
     setup_globals()
     # OmegaConf takes most of a plan's time: it gets what is overridden, resolved or referred to
@@ -223,14 +212,9 @@ def _loader() -> Any:
         yaml.SafeLoader = python_loader  # type: ignore[misc]
 
 
-@dataclass(frozen=True)
-class _NumberedTask:
-    """A task function for Hydra's launchers that calls `work` with the number of its job."""
-
-    work: Callable[[int], int]
-
-    def __call__(self, config: DictConfig) -> int:
-        return self.work(config.number)
+def _numbered(work: Callable[[int], int], config: DictConfig) -> int:
+    """A task function for Hydra's launchers: calls `work` with the number of its job."""
+    return work(config.number)
 
 
 def run_with_hydra_launcher(
@@ -254,7 +238,7 @@ def run_with_hydra_launcher(
     plugins = Plugins.instance()
     context = hydra.types.HydraContext(config_loader=loader, callbacks=Callbacks(config))
     plugin = plugins.instantiate_launcher(
-        hydra_context=context, task_function=_NumberedTask(work), config=config
+        hydra_context=context, task_function=partial(_numbered, work), config=config
     )
     jobs = [[f"+number={number}"] for number in range(count)]
     return [job._return_value for job in plugin.launch(jobs, initial_job_idx=0)]

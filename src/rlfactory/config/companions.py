@@ -56,32 +56,22 @@ def other_model(
 
 
 MEDIA_FORMS = {
-    "algo": {
-        ("grpo", "texts"): "grpo_token",
-        ("opd", "texts"): "opd_token",
-        ("dpo", "images"): "diffusion_dpo",
-        ("dpo", "videos"): "diffusion_dpo",
-    },
-    "reward": {
-        ("function", "images"): "image_function",
-        ("function", "videos"): "image_function",
-        ("image_function", "texts"): "function",
-        ("remote", "texts"): "remote_text",
-        ("remote_text", "images"): "remote",
-        ("remote_text", "videos"): "remote",
-    },
+    ("algo", "grpo"): {"texts": "grpo_token"},
+    ("algo", "opd"): {"texts": "opd_token"},
+    ("algo", "dpo"): {"images": "diffusion_dpo", "videos": "diffusion_dpo"},
+    ("reward", "function"): {"images": "image_function", "videos": "image_function"},
+    ("reward", "image_function"): {"texts": "function"},
+    ("reward", "remote"): {"texts": "remote_text"},
+    ("reward", "remote_text"): {"images": "remote", "videos": "remote"},
 }
-"""By group, the option named and what the model generates: the option that is meant."""
+"""By group and option named, and what the model generates: the option that is meant."""
 
 
 def media_forms(found: Composition) -> dict[str, str]:
     """The options by group that are meant for the chosen model, where others are chosen."""
-    asked = {group: found.choices.get(group, "") for group in MEDIA_FORMS}
-    named = [g for g, forms in MEDIA_FORMS.items() if any(n == asked[g] for n, _ in forms)]
-    if not named:
-        return {}
-    media = str(trait(found.values.get("model"), "media"))
-    forms = {group: MEDIA_FORMS[group].get((asked[group], media)) for group in named}
+    asked = [choice for choice in found.choices.items() if choice in MEDIA_FORMS]
+    media = str(trait(found.values.get("model"), "media")) if asked else ""
+    forms = {choice[0]: MEDIA_FORMS[choice].get(media) for choice in asked}
     return {group: option for group, option in forms.items() if option is not None}
 
 
@@ -93,9 +83,8 @@ def lacks_reward(found: Composition, typed: Collection[str]) -> bool:
     named = [layer for layer in found.layers if layer.group in ("experiment", "recipe")]
     chosen = [name for layer in named for name in layer.chosen]
     chosen += [key.partition(".")[0] for key in typed]
-    if found.choices.get("reward") in (None, "none") or "reward" in chosen:
-        return False
-    return bool(trait(found.values.get("algo"), "samples_from") == "data")
+    is_default = found.choices.get("reward") not in (None, "none") and "reward" not in chosen
+    return is_default and trait(found.values.get("algo"), "samples_from") == "data"
 
 
 def recipe_of(found: Composition, places: Sequence[str]) -> str | None:
@@ -151,8 +140,8 @@ def with_rates(composed: ComposedConfig, typed: Collection[str]) -> ComposedConf
 
 
 def with_tile(composed: ComposedConfig, typed: Collection[str]) -> ComposedConfig:
-    """The configuration with the batches and the step that `hardware.tile` asks for, if it is set,
-    and a note on each that was `typed` and is another.
+    """The configuration with the batches and the step that `hardware.tile`, if it is set, asks for,
+    and notes on those that were `typed`.
     """
     values = composed.values
     tile, sizes = _node(values, "hardware").get("tile"), ("micro_batch", "sample_batch")

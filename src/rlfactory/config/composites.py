@@ -59,9 +59,11 @@ def expand_parts(composed: ComposedConfig, places: Sequence[str]) -> ComposedCon
                     own["held_out_share"] = 0.0
                 parts[name] = {**own, **given}
             else:
-                hint = _own_part(key, group, name, media)
+                hint = f"{key}.parts.{name}._target_=CLASS makes a part of your own"
+                if group == "reward" and media in FUNCTIONS:
+                    hint = f"a function of your own is FILE.py:{name}"
                 place, of = _naming(key, name, values)
-                problems.append(_unknown(place, group, name, [*known], of, hint))
+                problems.append(_unknown(place, group, name, [*known], of, f"; {hint}"))
         brought = value_at(composed.defaults, f"{key}.parts") or {}
         for name in (n for n in node["parts"] if n not in wanted and n not in brought):
             message = f"has options, but {key}.of names no {name}"
@@ -111,10 +113,9 @@ def spelled_out(words: Sequence[str]) -> list[str]:
     if weights:
         count = len(_listed(weights[-1]))
         if count != len(names):
-            message = (
-                f"are {count} numbers for {len(names)} rewards; a part's is reward.weights.NAME"
-            )
-            raise PlanError([Problem("reward.weights", message)])
+            message = f"are {count} numbers for {len(names)} rewards"
+            hint = "a part's is reward.weights.NAME"
+            raise PlanError([Problem("reward.weights", f"{message}; {hint}")])
         pairs = zip(map(part_name, names), _listed(weights[-1]), strict=True)
         spelled = [word for word in spelled if word not in weights]
         spelled += [f"reward.weights.{name}={weight}" for name, weight in pairs]
@@ -184,13 +185,6 @@ def _unknown(
         return Problem(place, f"{message}{own}", f"rlfactory list {group}")
     corrected = ",".join(guess if other == name else other for other in of)
     return Problem(place, f"{message}. Did you mean {guess}?", f"{place}=[{corrected}]")
-
-
-def _own_part(key: str, group: str, name: str, media: str) -> str:
-    """What to type for a part of one's own, in words."""
-    if group == "reward" and media in FUNCTIONS:
-        return f"; a function of your own is FILE.py:{name}"
-    return f"; {key}.parts.{name}._target_=CLASS makes a part of your own"
 
 
 FUNCTIONS = {

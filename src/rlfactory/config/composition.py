@@ -94,10 +94,11 @@ class Composition:
         return bool(own) and all(isinstance(n, Mapping) and [*n] == ["_target_"] for n in own)
 
     def has_left_out(self, key: str) -> bool:
-        """Whether a file sets a key of an option that is not chosen."""
+        """Whether a file sets a key of an option that is not chosen, and no other sets it."""
         group, _, name = key.partition(".")
         nodes = (x.values.get(group) for x in self.layers if not self.has_effect(x, group))
-        return any(isinstance(node, Mapping) and name in node for node in nodes)
+        is_set = any(isinstance(node, Mapping) and name in node for node in nodes)
+        return is_set and value_at(self.values, key, ...) is ...
 
 
 @lru_cache(maxsize=512)  # jobs of a sweep often share their choices

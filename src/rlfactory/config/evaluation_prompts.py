@@ -1,6 +1,4 @@
-"""What a plan can tell of the prompts of evaluations: how many they are, and whether they are
-separate.
-"""
+"""What a plan can tell of the prompts of evaluations: how many there are, and if separate."""
 
 import os
 from collections.abc import Sequence
@@ -54,10 +52,8 @@ def counts_of(node: Config) -> Counts | None:
 
 
 def _whole_head(node: Config, key: str) -> Head | None:
-    value = node.get(key)
-    if not isinstance(value, str) or "held_out_share" not in node:
-        return None
-    if not os.path.isfile(Path(value).expanduser()):
+    file = Path(str(node.get(key) or "")).expanduser()
+    if "held_out_share" not in node or not os.path.isfile(file):
         return None
     head = prompt_head(node, key)
     return head if head.is_whole and not head.fault else None
@@ -68,11 +64,9 @@ def is_separate(config: Config, traits: Traits) -> bool:
     node = config["prompts"]
     if is_reference(node["_target_"]):
         return bool(getattr(resolve(node["_target_"]), "separate", False))
-    own = traits["prompts"].get("separate", False)
-    if own is not None:
+    if (own := traits["prompts"].get("separate", False)) is not None:
         return bool(own)
-    counts = counts_of(node)
-    if counts is not None:
+    if (counts := counts_of(node)) is not None:
         return counts.shared == 0
     return bool(node.get("eval_path") or node.get("eval_split") or node.get("held_out_share"))
 
@@ -81,11 +75,8 @@ def takes_all(typed: Sequence[str], frozen: Config, config: Config) -> list[str]
     """The overrides of an evaluation that takes all rows of the prompts that were typed: a share is
     held out of data that are trained on.
 
-    Args:
-        typed: the overrides.
-        frozen: the run's configuration; where its prompts are at hand, those that are typed are
-            evaluated beside them, so that it is known which are trained on.
-        config: the configuration with the overrides.
+    Where the prompts of the run, which is `frozen`, are at hand, those that are typed are evaluated
+    beside them, so that it is known which are trained on. `config` has the overrides.
     """
     keys, node = {override_key(word) for word in typed}, config["prompts"]
     of_eval = {"prompts.eval_path", "prompts.eval_split"}

@@ -64,8 +64,8 @@ def try_frozen(path: Path) -> dict[str, Any] | None:
 
 
 def upgrade(frozen: Config) -> dict[str, Any]:
-    """A configuration with the keys that came later; those of components with the constructor's
-    default, which is what a component without the key does.
+    """A configuration with the keys that came later, which change nothing at their values; those of
+    components have the constructor's default.
     """
     upgraded: dict[str, Any] = merged(_later_keys(), frozen)
     for group in COMPONENTS:
@@ -126,9 +126,7 @@ MISSING = "nothing"
 
 
 def differences(old: Config, new: Config) -> list[Difference]:
-    """Each key that differs, with its two values; of a group of which another option is chosen,
-    the group alone.
-    """
+    """Each key that differs, with its two values; of a group with another option it alone."""
     before, after = old.get("choices", {}), new.get("choices", {})
     found: list[Difference] = []
     for key in [*old, *(key for key in new if key not in old)]:
@@ -144,16 +142,14 @@ def differences(old: Config, new: Config) -> list[Difference]:
 
 def format_diff(found: Sequence[Difference]) -> str:
     """Differences in words."""
-    return ", ".join(
-        f"{key}: {format_value(old)} -> {format_value(new)}" for key, old, new in found
-    )
+    changes = ((key, format_value(old), format_value(new)) for key, old, new in found)
+    return ", ".join(f"{key}: {old} -> {new}" for key, old, new in changes)
 
 
 def format_value(value: object) -> str:
     """A value as it is typed."""
-    return (
-        "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-    )
+    text = "null" if value is None else str(value)
+    return text.lower() if isinstance(value, bool) else text
 
 
 def _differing(key: str, old: object, new: object) -> Iterator[Difference]:

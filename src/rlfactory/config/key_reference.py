@@ -38,8 +38,8 @@ class KeyReference:
 
     def lines(self) -> list[str]:
         """The reference for a terminal."""
-        default = [] if self.default is None else [f"default {self.default}"]
-        about = "; ".join([*([self.kind] if self.kind else []), *default])
+        default = "" if self.default is None else f"default {self.default}"
+        about = "; ".join(filter(None, [self.kind, default]))
         return [line for line in (self.meaning, about) if line]
 
 
@@ -65,9 +65,7 @@ def key_reference(key: str, config: Config, choices: Mapping[str, str]) -> KeyRe
 
 
 def file_reference(path: Path) -> dict[str, KeyReference]:
-    """The keys to which a YAML file gives values, its component's defaults among them, and what
-    they mean.
-    """
+    """The keys to which a YAML file gives values, its component's defaults too; what they mean."""
     group = next((part for part in reversed(path.parent.parts) if part in COMPONENTS), "")
     content = with_defaults(_content(path), group)
     own = [f"{group}.{name}" for name in content.get(group, ()) if name != "_target_"]
@@ -100,12 +98,9 @@ def _parameter(key: str, config: Config) -> tuple[Parameter, str]:
     parameter, target = Parameter(RootConfig, required=True), ""
     for part in key.split("."):
         target = str(node.get("_target_", "")) if isinstance(node, Mapping) else ""
-        if target:
-            known = parameters_of(node)  # none of a package that is not installed
-        elif is_dataclass(parameter.kind):
+        known = parameters_of(node)  # none of a package that is not installed
+        if not target and is_dataclass(parameter.kind):
             known = {f.name: Parameter(f.type, required=True) for f in fields(parameter.kind)}
-        else:
-            known = {}
         parameter = known.get(part, unknown)
         node = node.get(part) if isinstance(node, Mapping) else None
     return parameter, target

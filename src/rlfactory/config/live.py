@@ -23,6 +23,8 @@ from rlfactory.utils.text import plural
 
 NAMES = ("model", "tokenizer", "reward", "prompts", "algo", "dynamics")
 """What can be handed over instead of an option."""
+CLASSES = ("algo", "dynamics")
+"""Groups of which a class may be handed over, whose options are typed as those of a shipped one."""
 SMALL = 50_000_000
 """Parameters below which a network gets the settings of the shipped small model of its kind."""
 
@@ -111,8 +113,7 @@ def apply_live(composed: ComposedConfig, arguments: LiveArguments) -> ComposedCo
         "model": _model_node,
         "reward": _reward_node,
         "prompts": lambda *_: {"_target_": f"{PREFIX}prompts"},
-        "algo": partial(_class_node, "algo"),
-        "dynamics": partial(_class_node, "dynamics"),
+        **{group: partial(_class_node, group) for group in CLASSES},
     }
     for name, apply in appliers.items():
         if name in arguments.objects:
@@ -138,8 +139,8 @@ def model_option(model: Any) -> str:
 
 
 def algo_option(algo: Any) -> str:
-    """The option of the nearest shipped ancestor of an algorithm, or one that learns from the same
-    samples; PlanError for what is no algorithm.
+    """The option of an algorithm's nearest shipped ancestor, or one that learns from the same;
+    PlanError for what is no algorithm.
     """
     kind = algo if isinstance(algo, type) else type(algo)
     if (found := ancestor_option("algo", kind)) is not None:
@@ -174,7 +175,8 @@ _BY_REQUIREMENT = {
 
 def _model_node(model: Any, values: Mapping[str, Any], typed: set[str]) -> Mapping[str, Any]:
     node = {**values["model"], "path": f"{PREFIX}model"}
-    if _is_pipeline(model) and "model.size" not in typed and (size := _native_size(model)):
+    is_pipeline = hasattr(model, "components") and hasattr(model, "vae")
+    if is_pipeline and "model.size" not in typed and (size := _native_size(model)):
         node["size"] = min(node["size"], size)
     return node
 
@@ -188,7 +190,7 @@ def _class_node(
     return {**kept, "_target_": f"{PREFIX}{group}"}
 
 
-def _reward_node(reward: Any, values: Mapping[str, Any], typed: set[str]) -> Mapping[str, Any]:
+def _reward_node(reward: Any, values: Mapping[str, Any], _: set[str]) -> Mapping[str, Any]:
     """The node of a single reward; a function has its options as they were typed."""
     node = _live_reward_node(reward, "reward", values)
     own = values["reward"] if values["reward"].get("_target_") == node["_target_"] else {}
@@ -228,13 +230,8 @@ def _combined_node(rewards: Mapping[str, RewardPart], values: Mapping[str, Any])
 
 def _is_live(name: str, value: object) -> bool:
     """Whether a keyword's value is an object, and neither an option nor settings."""
-    if name == "reward" and are_several(value):
-        return True
-    return not isinstance(value, str | Path | Mapping | None)
-
-
-def _is_pipeline(model: Any) -> bool:
-    return hasattr(model, "components") and hasattr(model, "vae")
+    are_rewards = name == "reward" and are_several(value)
+    return are_rewards or not isinstance(value, str | Mapping | None)
 
 
 def _network_of(pipe: Any) -> Any:
@@ -259,10 +256,6 @@ def _name_of(value: Any) -> str:
         return plural(len(value), "prompt")
     named = value if hasattr(value, "__name__") else type(value)
     return str(named.__name__).strip("<>")
-
-
-CLASSES = ("algo", "dynamics")
-"""Groups of which a class may be handed over, whose options are typed as those of a shipped one."""
 
 
 def live_options(arguments: LiveArguments, typed: Sequence[str]) -> tuple[list[str], list[Problem]]:

@@ -1,4 +1,4 @@
-"""A model by its folder or hub id: the option of its kind, and its name in plans and runs; and what
+"""A model by its folder or hub id: the option of its kind, its name in plans and runs; and what
 follows from the weights that a run begins from.
 """
 
@@ -6,6 +6,7 @@ import os
 import re
 import struct
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -88,16 +89,15 @@ def with_options(words: Sequence[str], places: Sequence[str]) -> list[str]:
 
 def _value_of(word: str) -> str:
     """The value of an override; empty for several, and for what is reported where it is read."""
-    try:
+    with suppress(*CompositionError):
         (override,) = parse([word])
-    except CompositionError:
-        return ""
-    return "" if override.is_sweep_override() else str(override.value() or "")
+        return "" if override.is_sweep_override() else str(override.value() or "")
+    return ""
 
 
 def _is_path(value: str) -> bool:
     is_marked = value.startswith((".", "~", ZOO_PREFIX)) or "/" in value or value.endswith(GGUF)
-    return is_marked or bool(value and os.path.exists(value))
+    return is_marked or os.path.exists(value)
 
 
 def _kind(path: str) -> str:
@@ -191,13 +191,10 @@ SECOND = "transformer_2"
 
 
 def begun_keys(given: str, path: object) -> dict[str, Any]:
-    """The keys of `model`, which lies at `path`, that weights to begin from decide; none where they
-    can't be read, which a check says.
-    """
+    """The keys of `model`, at `path`, that weights to begin from decide, where they can be read."""
     if (former := model_of(Path(given).expanduser())) is not None:
         keys = LORA_KEYS if former.get("finetune") == "lora" else LORA_KEYS[:1]
-        keys = (*keys, "trained")
-        return {key: former[key] for key in keys if key in former}
+        return {key: former[key] for key in (*keys, "trained") if key in former}
     if (file := find_adapters(Path(given).expanduser())) is None:
         return {}
     known = matrices(path)
@@ -226,9 +223,7 @@ def begun_as(run: Path) -> object:
 
 
 def matrices(path: object) -> dict[str, list[int]]:
-    """The modules with matrices of a network on this machine, with their shapes; empty where they
-    are not known.
-    """
+    """The modules with matrices of a network on this machine, as far as known, and their shapes."""
     if (folder := folder_of(path)) is None:
         return {}
     network = next((folder / name for name in NETWORKS if (folder / name).is_dir()), folder)

@@ -2,12 +2,7 @@
 
 from typing import Any
 
-from rlfactory.config.checks.base import (
-    Config,
-    Traits,
-    penalties,
-    stochastic_steps,
-)
+from rlfactory.config.checks.base import Config, Traits, penalties, stochastic_steps
 from rlfactory.config.memory.devices import processes_of
 from rlfactory.config.schema.targets import class_function, trusted_by
 from rlfactory.utils.sizes import learning_passes, nodes_after, sampling_passes
@@ -37,9 +32,7 @@ def update_items(config: Config, traits: Traits) -> tuple[int, int]:
 
 
 def attribute(node: Config, traits: Config, name: str, default: Any = None) -> Any:
-    """An attribute that an instance of a component will have: of the option that its `decided_by`
-    or its name says, else of its class.
-    """
+    """An attribute of a component, by the option of `decided_by` or of its name, else its class."""
     option, values = traits.get("decided_by", {}).get(name, (name, None))
     if option in node:
         return node[option] if values is None else values.get(node[option])
@@ -104,9 +97,7 @@ def items_per_sample(config: Config, traits: Traits) -> float:
 
 
 def passes_per_item(config: Config) -> tuple[float, float]:
-    """Passes with a gradient that a training item takes, on average, and of how many the
-    activations are held at once.
-    """
+    """Passes with a gradient of a training item, on average, and how many are held at once."""
     own = class_function(config["algo"]["_target_"], "passes", trusted_by(config))
     return (1.0, 1.0) if own is None else own(config["algo"], config)
 
@@ -118,9 +109,7 @@ def nfe_train(config: Config, traits: Traits) -> float:
 
 
 def nfe_compare(config: Config, traits: Traits) -> float:
-    """Forward passes per sample without a gradient while learning, for other weight sets and old
-    log-likelihoods.
-    """
+    """Forward passes per sample for other weight sets and old log-likelihoods while learning."""
     others = set(of_algo(config, traits, "compared_weight_sets", ())) | references(config, traits)
     networks = len(others) + (frozen_networks(config) > 0)
     compared = items_per_sample(config, traits) * int(config["epochs"]) * networks
@@ -161,8 +150,7 @@ def weight_sets(config: Config, traits: Traits) -> set[str]:
 
 def nfe_old_log_likelihoods(config: Config, traits: Traits) -> float:
     """Forward passes per sample for old log-likelihoods: of a surrogate before the first update,
-    and again for the ratios of samples that micro-batches divide; of sampling steps where
-    they are recomputed.
+    again for the ratios of divided samples; of sampling steps where they are recomputed.
     """
     epochs, updates = config["epochs"], config["updates_per_iteration"]
     items = items_per_sample(config, traits)
@@ -189,11 +177,8 @@ def recomputes_old_log_probs(config: Config, traits: Traits) -> bool:
     if config["branch_at"] == "tree":
         return True
     samples = config["prompts_per_iteration"] * config["group_size"] // processes_of(config)
-    passes = learning_passes(
-        int(samples * items_per_sample(config, traits)),
-        config["updates_per_iteration"],
-        config["micro_batch"],
-    )
+    items = int(samples * items_per_sample(config, traits))
+    passes = learning_passes(items, config["updates_per_iteration"], config["micro_batch"])
     passes |= sampling_passes(
         samples,
         config["sample_batch"],

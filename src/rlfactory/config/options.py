@@ -1,9 +1,8 @@
-"""The options of each group: their files, packaged with the code and on the search path, and a line
-about each.
-"""
+"""The options of each group: their files, ours and on the search path, and a line about each."""
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -46,10 +45,13 @@ def describe_options(group: str, places: Sequence[str]) -> dict[str, str]:
     return {name: first_comment(path) for name, path in options(group, places).items()}
 
 
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8", errors="replace").splitlines()
+
+
 def first_comment(path: Path) -> str:
     """The first comment line of a YAML file that is no directive to Hydra."""
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    comments = [line.lstrip("# ") for line in lines if line.startswith("#")]
+    comments = [line.lstrip("# ") for line in _lines(path) if line.startswith("#")]
     return next((text for text in comments if not text.startswith("@package")), "")
 
 
@@ -59,9 +61,8 @@ GLOBAL = "#@package_global_"
 
 def is_global(path: Path) -> bool:
     """Whether a file's keys are those of the root, by `# @package _global_` before all else."""
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    text = next((squeezed for line in lines if (squeezed := line.replace(" ", ""))), "")
-    return text.startswith(GLOBAL)
+    squeezed = (line.replace(" ", "") for line in _lines(path))
+    return next(filter(None, squeezed), "").startswith(GLOBAL)
 
 
 def options(group: str, places: Sequence[str] = ()) -> dict[str, Path]:
@@ -88,8 +89,7 @@ def _folder(path: str) -> Path | None:
     kind, _, place = path.rpartition("://")
     if kind != "pkg":
         return Path(place)
-    try:
+    with suppress(ImportError):
         spec = find_spec(place)
-    except ImportError:
-        return None
-    return Path(spec.origin).parent if spec and spec.origin else None
+        return Path(spec.origin).parent if spec and spec.origin else None
+    return None

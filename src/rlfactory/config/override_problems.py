@@ -55,8 +55,7 @@ def override_problems(
         message = "has several values, and each is a run of its own"
         values = (override.input_line or "").partition("=")[2].split(",")
         together = words_together(key, values, options(key, places) if key in GROUPS else ())
-        together = together or _as_list(key, values)
-        if together:
+        if together := together or _as_list(key, values):
             message += f" (type {multirun}); all in one run is {' '.join(together)}"
         yield Problem(key, message, multirun, together)
     elif key in GROUPS and not override.is_delete():
@@ -252,9 +251,7 @@ def peer_problem(key: str, value: str, config: Config) -> Problem | None:
 
 
 def peer_name(key: str, value: str | None, config: Config) -> Problem | None:
-    """A name of other libraries, below no other group than that of the key that it stands for, if
-    that has one.
-    """
+    """A name of other libraries, typed below no other group than that of what it stands for."""
     problem = None if value is None else peer_problem(key, value, config)
     group = key.partition(".")[0]
     if problem is None or group == key or group not in config:
@@ -305,17 +302,15 @@ def _keys_of(group: str, places: Sequence[str]) -> dict[str, list[str]]:
 
 @cache
 def _keys(path: Path, group: str) -> frozenset[str]:
-    """The keys of an option: the parameters of its target, read from source, and keys below them
-    that its file has.
-    """
+    """The keys of an option: its target's parameters, read from source, and those in its file."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
         node = content.get(group, content)
-        below = {key for key, _ in leaves(node) if "." in key}
     except (OSError, ValueError, yaml.YAMLError, AttributeError):
         return frozenset()
     parameters = parameters_of(node)
-    return frozenset({*parameters, *below}) if parameters else frozenset()
+    below = {key for key, _ in leaves(node) if "." in key}
+    return frozenset({*parameters, *below} if parameters else ())
 
 
 def verified(

@@ -21,18 +21,13 @@ from rlfactory.config.composition import ComposedConfig, Composition, resolved
 from rlfactory.config.memory.devices import with_process_count
 from rlfactory.config.named_models import begun_keys, with_options
 from rlfactory.config.options import options, packaged_files_state
-from rlfactory.config.override_problems import (
-    check_key,
-    key_problems,
-    override_problems,
-    verified,
-)
+from rlfactory.config.override_problems import check_key, key_problems, override_problems, verified
 from rlfactory.config.own_code import untrusted
 from rlfactory.config.plan import Plan, make_plan, with_notes
 from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.config.schema.root import COMPONENTS, GROUPS
 from rlfactory.config.words import SEARCHPATH, read, searched
-from rlfactory.utils.dotted_keys import value_at, with_values
+from rlfactory.utils.dotted_keys import with_values
 
 
 def compose(
@@ -74,7 +69,7 @@ def compose(
     problems += contradicted
     others = [o for o in kept if o not in typed]
     defaults = {**found.values, **_begun(found.values, others)}
-    gone = [o for o in others if o.is_delete() and _is_gone(o.key_or_group, found)]
+    gone = [o for o in others if o.is_delete() and found.has_left_out(o.key_or_group)]
     if notes:
         others = [*parse(["evaluation.size=null"]), *others]  # in pixels of the other model
     mistakes = key_problems([o for o in others if o not in gone], defaults, places)
@@ -93,11 +88,6 @@ def compose(
     return _complete(reset_retargeted(composed, words), places)
 
 
-def _is_gone(key: str, found: Composition) -> bool:
-    """Whether a key was left out with the option that has it."""
-    return found.has_left_out(key) and value_at(found.values, key, ...) is ...
-
-
 def _begun(values: Mapping[str, Any], typed: Sequence[Override]) -> dict[str, Any]:
     """The model's options where a run begins from other weights, which decide some of them."""
     set_to = {o.key_or_group: o.value() for o in typed if not o.is_delete()}
@@ -111,23 +101,17 @@ def _begun(values: Mapping[str, Any], typed: Sequence[Override]) -> dict[str, An
 
 def _has_plan(words: Sequence[str]) -> bool | None:
     """Whether words give a plan; None where they can't even be composed."""
+    composed = None
     try:
         composed = compose(words, verify=False)
+        make_plan(composed.values, composed.choices, composed.problems)
     except PlanError:
-        return None
-    if composed.problems:
-        return None
-    try:
-        make_plan(composed.values, composed.choices)
-    except PlanError:
-        return False
+        return None if composed is None or composed.problems else False
     return True
 
 
 def _complete(composed: ComposedConfig, places: Sequence[str]) -> ComposedConfig:
-    """A configuration with what follows from its values and the words that were applied: parts of
-    composites, rates, batches, processes.
-    """
+    """A configuration with what follows: parts of composites, rates, batches, processes."""
     typed = {override_key(word) for word in composed.overrides}
     expanded = expand_parts(composed, places)
     found = with_tile(with_rates(expanded, typed), typed)
@@ -144,14 +128,14 @@ def _with_companions(
         words = [f"{group}={option}" for group, option in forms.items()]
         chosen = [*(o for o in chosen if o.key_or_group not in forms), *parse(words)]
         found = Composition.of(_lines(chosen), places)
-    words = ["reward=none"] if lacks_reward(found, typed) else []
-    if words:
-        found = Composition.of([*_lines(chosen), *words], places)
+    if lacks_reward(found, typed):
+        chosen += parse(["reward=none"])
+        found = Composition.of(_lines(chosen), places)
     is_typed = any(o.key_or_group == "recipe" for o in chosen)
     if not is_typed and (recipe := recipe_of(found, places)) is not None:
-        words.append(f"recipe={recipe}")
-        found = Composition.of([*_lines(chosen), *words], places)
-    return found, [*chosen, *parse(words)]
+        chosen += parse([f"recipe={recipe}"])
+        found = Composition.of(_lines(chosen), places)
+    return found, chosen
 
 
 def plan_from_words(*words: str) -> Plan:
@@ -226,20 +210,14 @@ def override_frozen(frozen: Mapping[str, Any], overrides: Sequence[str]) -> Comp
             problems.append(mistake)
         else:
             values = with_values(values, {key: override.value()})
-        if key == "eval_sets.of":
-            values = {**values, "eval_sets": _of_named(values["eval_sets"])}
+        if key == "eval_sets.of":  # without the rewards and counts of those that are left out
+            sets = values["eval_sets"]
+            names = sets["of"] if isinstance(sets["of"], list) else []
+            for option in ("rewards", "counts"):
+                kept = {name: value for name, value in sets[option].items() if name in names}
+                values = with_values(values, {f"eval_sets.{option}": kept})
     composed = ComposedConfig(values, choices, problems, defaults=frozen)
     return _complete(composed, searched(places_typed))
-
-
-def _of_named(sets: Mapping[str, Any]) -> dict[str, Any]:
-    """Prompt sets without the rewards and counts of those that are not named any more."""
-    names = sets["of"] if isinstance(sets["of"], list) else []
-    kept = {
-        option: {name: value for name, value in sets[option].items() if name in names}
-        for option in ("rewards", "counts")
-    }
-    return {**sets, **kept}
 
 
 def _lines(parsed: Sequence[Override]) -> list[str]:

@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,14 @@ _LISTED = re.compile(r"[^\s,'\"\[\]{}=:]+:\w+")
 
 
 def named_code(config: object) -> Iterator[tuple[str, str]]:
-    """The key and value of each `_target_` that is no part of this package or of a plug-in, and of
-    each function that is imported.
-    """
-    return ((key, text) for key, text in texts(config) if _names_code(last_part(key), text))
+    """The key and value of each `_target_` outside this package and plug-ins, and each function."""
+    for key, text in texts(config):
+        if last_part(key) == FUNCTION:
+            names_code = text != "???" and not is_reference(text)
+        else:
+            names_code = last_part(key) == "_target_" and not is_installed(text)
+        if names_code:
+            yield key, text
 
 
 def names_in(words: Iterable[str]) -> set[str]:
@@ -36,32 +41,23 @@ def names_in(words: Iterable[str]) -> set[str]:
 
 
 def _named(word: str) -> set[str]:
-    """Those of one word: as Hydra reads it, since a path may have spaces and commas; of what it
-    can't read, or is several values, whatever looks like a name.
-    """
-    key, _, value = word.partition("=")
-    is_list = override_key(key) in ("reward", "reward.of", "eval_rewards.of")
-    is_trust = override_key(key) == "trust"
+    """Those of one word: as Hydra reads it, since a path may have spaces; else what looks so."""
+    key, value = override_key(word), word.partition("=")[2]
+    is_list, is_trust = key in ("reward", "reward.of", "eval_rewards.of"), key == "trust"
     if not (is_trust or is_list or FUNCTION in word):
         return set()
-    whole = {
-        text
-        for key, text in _texts_of(word)
-        if is_trust or last_part(key) == FUNCTION or (is_list and ":" in text)
-    }
+    from rlfactory.config._hydra import CompositionError, parse  # not in a run's own process
+
+    whole = set[str]()
+    with suppress(*CompositionError):
+        whole = {
+            text
+            for name, text in texts(parse([word])[0].value(), key)
+            if is_trust or last_part(name) == FUNCTION or (is_list and ":" in text)
+        }
     if whole or is_trust:
         return whole or {*_TRUSTED.findall(value)}
     return {*_FUNCTION.findall(word), *(_LISTED.findall(value) if is_list else ())}
-
-
-def _texts_of(word: str) -> list[tuple[str, str]]:
-    """The texts in the value of an override, by key; none where Hydra can't read it."""
-    from rlfactory.config._hydra import CompositionError, parse  # not in a run's own process
-
-    try:
-        return [*texts(parse([word])[0].value(), override_key(word))]
-    except CompositionError:
-        return []
 
 
 def untrusted(config: Mapping[str, Any], words: Sequence[str] = ()) -> list[Problem]:
@@ -75,12 +71,6 @@ def untrusted(config: Mapping[str, Any], words: Sequence[str] = ()) -> list[Prob
         if (":" in value or is_allowed(value, claims))
         and not {_absolute(value), _absolute(_place(value)), *_packages(value)} & allowed
     ]
-
-
-def _names_code(name: str, value: str) -> bool:
-    if name == FUNCTION:
-        return value != "???" and not is_reference(value)
-    return name == "_target_" and not is_installed(value)
 
 
 def _place(value: str) -> str:

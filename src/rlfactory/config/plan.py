@@ -79,22 +79,14 @@ class Plan:
             del rows["recipe"]
         rows |= {**self.derived, "run folder": str(self.run_dir)}
         width = max(map(len, rows))
-        bold, dim, reset = ("\033[1m", "\033[2m", "\033[0m") if color else ("", "", "")
-        style = {"algo": bold} | dict.fromkeys(self.derived, dim)
-        lines = []
-        for name, text in rows.items():
-            start = style.get(name, "")
-            lines.append(f"{start}{name:<{width}}  {text}{reset if start else ''}")
-        return "\n".join(lines)
+        style = {"algo": "\033[1m", **dict.fromkeys(self.derived, "\033[2m")} if color else {}
+        lines = {name: f"{name:<{width}}  {text}" for name, text in rows.items()}
+        styled = (f"{style[n]}{line}\033[0m" if n in style else line for n, line in lines.items())
+        return "\n".join(styled)
 
 
 def _described_choice(choice: str, node: Any) -> str:
-    """An option, with the options that it combines, or what of its group is in memory.
-
-    Args:
-        choice: the option's name, or that of the object.
-        node: the group's values, which may refer to live objects.
-    """
+    """An option or object by name, with the options that it combines, or what is in memory."""
     names = references_in(node)
     if "model" in names:
         return f"in memory, with the settings of {choice}"
@@ -143,10 +135,10 @@ def checked_traits(config: Config, found: Sequence[Problem]) -> Traits:
     Arguments and errors are those of `make_plan`.
     """
     signatures: dict[str, Signature] = {}
-    problems = [*found, *root_problems(config), *all_node_problems(config, signatures)]
     # an override that could not be read or applied leaves its key without a value
     faulty_words = {problem.key for problem in found}
-    problems = [p for i, p in enumerate(problems) if i < len(found) or p.key not in faulty_words]
+    own = [*root_problems(config), *all_node_problems(config, signatures)]
+    problems = [*found, *(problem for problem in own if problem.key not in faulty_words)]
     traits = {key: signature.class_constants for key, signature in signatures.items()}
     # rules can't read the traits of a component without a signature
     faulty = [*(p.key for p in problems), *(key for key in COMPONENTS if key not in signatures)]
@@ -166,11 +158,9 @@ def with_notes(plan: Plan, notes: Sequence[str]) -> Plan:
 def _derive(config: Config, traits: Traits) -> dict[str, str]:
     """Rows of the printed plan: samples, updates, forward passes, memory, notes."""
     groups, size = config["prompts_per_iteration"], config["group_size"]
-    samples, updates = groups * size, config["updates_per_iteration"]
-    total = updates * config["epochs"]
-    several = f"{config['epochs']} passes x {updates} = {total}"
-    passes = several if total > updates else f"{updates}"
-    iterations = config["iterations"]
+    samples, updates, epochs = groups * size, config["updates_per_iteration"], config["epochs"]
+    total, iterations = updates * epochs, config["iterations"]
+    passes = f"{epochs} passes x {updates} = {total}" if epochs > 1 else f"{updates}"
     rows = {
         "a sample": describe_sample(config, traits),
         "trained": describe_learning(config),
@@ -189,8 +179,7 @@ def _derive(config: Config, traits: Traits) -> dict[str, str]:
     if sets := describe_sets(config):
         rows["also on"] = sets
     rows["device"] = describe_device(config)
-    remarks = [*cautions(config, traits), *process_notes(config)]
-    remarks += row_notes(config)
+    remarks = [*cautions(config, traits), *process_notes(config), *row_notes(config)]
     remarks += map(str, undownloaded_prompts(config))
     if traits["model"].get("media") != "texts":
         rows["passes"] += f"; {nfe_per_iteration(config, traits):,.0f} an iteration"
@@ -234,9 +223,8 @@ def describe_sample(config: Config, traits: Traits) -> str:
         neutral = {"temperature": None, "top_p": 1, "top_k": 0}
         drawn = [f"{n} {dynamics[n]:g}" for n, v in neutral.items() if dynamics.get(n, v) != v]
         parts += [f"at most {dynamics.get('length', '?')} tokens", *drawn]
-    parts.append(
-        ROLES.get(model.get("text_role"), "text prompts by the chat template if there is one")
-    )
+    by_template = "text prompts by the chat template if there is one"
+    parts.append(ROLES.get(model.get("text_role"), by_template))
     if system := model.get("system_prompt"):
         parts.append(f"system prompt {shorten(system, SHOWN, placeholder='...')!r}")
     return ", ".join(parts)
@@ -259,12 +247,9 @@ def describe_learning(config: Config) -> str:
     if model.get("finetune") != "lora":
         trained = "all weights"
     else:
-        targets = model.get("lora_targets") or "the default modules"
-        named = (
-            targets
-            if isinstance(targets, str)
-            else shorten(", ".join(map(str, targets)), SHOWN, placeholder="...")
-        )
+        named = model.get("lora_targets") or "the default modules"
+        if not isinstance(named, str):
+            named = shorten(", ".join(map(str, named)), SHOWN, placeholder="...")
         trained = f"LoRA of rank {model['lora_rank']}, alpha {model['lora_alpha']:g} on {named}"
     return trained if rate is None else f"{trained}; learning rate {rate:g}"
 

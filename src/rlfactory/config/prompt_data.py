@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -108,7 +109,11 @@ def _as_read(path: Path, column: str, skip_empty: tuple[str, ...], state: object
 
 def raw_head(path: Path, split: str = "train") -> Head:
     """The first rows of a file as they are, or the columns of a folder that `datasets` saved."""
-    return _folder_head(path, split) if os.path.isdir(path) else _file_head(path, _state(path))
+    if not os.path.isdir(path):
+        return _file_head(path, _state(path))
+    of_folder = (read_json(place / "dataset_info.json") for place in (path, path / split))
+    features = [own["features"] for own in of_folder if isinstance(own.get("features"), dict)]
+    return Head(columns=tuple(features[0])) if features else Head()
 
 
 @lru_cache(maxsize=16)
@@ -126,14 +131,6 @@ def _file_head(path: Path, state: object) -> Head:
     return Head(None, tuple(placed), tuple(columns), kind_of(path) == ".json" or not is_cut)
 
 
-def _folder_head(path: Path, split: str) -> Head:
-    for folder in (path, path / split):
-        features = read_json(folder / "dataset_info.json").get("features")
-        if isinstance(features, dict):
-            return Head(None, (), tuple(features))
-    return Head()
-
-
 SAME_FILE = 0.75
 """Similarity from which on a name is a misspelling: `a.txt` and `names.txt`, which share little but
 the suffix, have 0.71."""
@@ -141,18 +138,16 @@ the suffix, have 0.71."""
 
 def nearest_file(path: Path) -> Path | None:
     """The file in the same folder whose name is most like that of a missing one."""
-    try:
+    names: list[str] = []
+    with suppress(OSError):
         names = sorted(entry.name for entry in os.scandir(path.parent) if entry.is_file())
-    except OSError:
-        return None
     found = closest(path.name, names, SAME_FILE)
-    return None if found is None or found == path.name else path.with_name(found)
+    return None if found in (None, path.name) else path.with_name(str(found))
 
 
 def _state(path: Path) -> tuple[int, int] | None:
-    """What changes when a file does."""
-    try:
+    """What changes when a file does; None where there is none."""
+    with suppress(OSError):
         stat = path.stat()
-    except OSError:
-        return None
-    return stat.st_mtime_ns, stat.st_size
+        return stat.st_mtime_ns, stat.st_size
+    return None

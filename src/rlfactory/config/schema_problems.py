@@ -9,11 +9,7 @@ from rlfactory.config.problems import Problem, closest, unknown_key, untaken_key
 from rlfactory.config.schema.root import COMPONENTS, GROUPS, RootConfig
 from rlfactory.config.schema.signature import Signature, read_signature
 from rlfactory.config.schema.static_names import TargetError
-from rlfactory.config.schema.targets import (
-    contains_targets,
-    is_allowed,
-    trusted_by,
-)
+from rlfactory.config.schema.targets import contains_targets, is_allowed, trusted_by
 from rlfactory.utils.types import TargetNode, describe, literals, matches
 
 Config = Mapping[str, Any]

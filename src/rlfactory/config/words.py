@@ -17,12 +17,11 @@ LONGEST = 2000
 def typed_value(value: object) -> str:
     """A value as it is typed after `KEY=`."""
     if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, Path):
-        value = str(value)
-    if isinstance(value, str):
-        is_plain = value.isascii() and re.sub(r"[_/.:-]", "", value).isalnum()
-        return value if is_plain else _quoted(value)
+        return "null" if value is None else str(value).lower()
+    if isinstance(value, str | Path):
+        text = str(value)
+        is_plain = text.isascii() and re.sub(r"[_/.:-]", "", text).isalnum()
+        return text if is_plain else _quoted(text)
     if isinstance(value, Mapping):
         return f"{{{','.join(f'{key}:{typed_value(below)}' for key, below in value.items())}}}"
     if isinstance(value, Iterable):
@@ -37,13 +36,12 @@ def _quoted(text: str) -> str:
 def normalise_words(words: Sequence[str]) -> list[str]:
     """Rewrite words that Hydra's compose can't read: `-cd FOLDER`, `~` and `experiment=null`."""
     kept, folders = [], []
-    words = [re.sub(r"^([\w.+]+=)~(?=/|$)", rf"\1{Path.home()}", word) for word in words]
-    rest = [word for word in words if word != "experiment=null"]
+    rest = [re.sub(r"^([\w.+]+=)~(?=/|$)", rf"\1{Path.home()}", word) for word in words]
     while rest:
         word = rest.pop(0)
         flag, _, value = word.partition("=")
         if flag not in ("-cd", "--config-dir"):
-            kept.append(word)
+            kept += [word] if word != "experiment=null" else []
             continue
         if not value and not rest:
             raise PlanError([Problem(flag, f"names no folder; type {flag} FOLDER")])
@@ -102,8 +100,8 @@ def _unreadable(word: str) -> Problem:
     """The problem of a word that Hydra can't parse, with the word that was meant if it is plain."""
     key, _, value = word.partition("=")
     message = f"{word} can't be read; allowed is KEY=VALUE, with quotes around other characters"
-    for better in (value.rstrip(","), _quoted(value)):
+    for better in (value.rstrip(","), _quoted(value)) if value[:1] not in "[{(" else ():
         with suppress(*CompositionError):
-            if better and value[:1] not in "[{(" and parse([f"{key}={better}"]):
+            if better and parse([f"{key}={better}"]):
                 return Problem(override_key(word), message, f"{key}={better}")
     return Problem(override_key(word), message)

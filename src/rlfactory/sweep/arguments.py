@@ -1,6 +1,7 @@
 """Parse the words after `rlfactory sweep`."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -90,20 +91,17 @@ def _number(key: str, text: str, problems: list[Problem]) -> int | None:
     return None
 
 
-def _option(key: str, text: str, problems: list[Problem]) -> str | None:
+def _option(key: str, text: str, problems: list[Problem]) -> str:
     known = [*LAUNCHERS] if key == "hydra/launcher" else [*SWEEPERS]
-    if text in known:
-        return text
-    problems.append(unknown_name(key, key.partition("/")[2], text, known))
-    return None
+    if text not in known:
+        problems.append(unknown_name(key, key.partition("/")[2], text, known))
+    return text
 
 
 def _seeds(key: str, text: str, problems: list[Problem]) -> list[int]:
-    try:
-        values = _values(f"seed={text.strip('[]') or 'null'}")
-        seeds = [int(value) for value in values]
-    except (*CompositionError, ValueError):
-        seeds = []
+    seeds: list[int] = []
+    with suppress(*CompositionError, ValueError):
+        seeds = [*map(int, _values(f"seed={text.strip('[]') or 'null'}"))]
     if not seeds or min(seeds) < 0 or len({*seeds}) < len(seeds):
         shown = f"is {text or 'empty'}; allowed are different whole numbers from 0 on"
         problems.append(Problem(key, shown, "seed=0,1,2"))
@@ -127,10 +125,9 @@ def _overrides(words: Words, problems: list[Problem]) -> tuple[Words, dict[str, 
             message = f"is neither {PLAN} nor KEY=VALUE"
             problems.append(Problem(word, message, instead=instead))
             continue
-        try:
+        several: list[str] = []
+        with suppress(*CompositionError):  # the check of all jobs reports what is wrong
             several = _values(word)
-        except CompositionError:
-            several = []  # the check of all jobs reports what is wrong
         if len(several) > 1:
             axes[override_key(word)] = several
         elif override_key(word) in ("run_dir", "begin_from"):

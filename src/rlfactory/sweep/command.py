@@ -74,23 +74,18 @@ class Sweep:
 
 
 def sweep(words: Sequence[str]) -> int:
-    """Print the plan; without `--plan` then run what is not done yet. Returns the exit code."""
+    """Print the plan and, without `--plan`, run what is not done; without a name list sweeps."""
     words = sorted(words, key=lambda word: word.startswith("-"))  # the name first
     if not words or is_override(words[0]):
-        return list_sweeps()
+        print("sweeps, each a published table; rlfactory sweep NAME [size=tiny] [--plan]")
+        for name, path in sweeps().items():
+            print(f"  {name:<20} {first_comment(path)}")
+        return 0
     asked = prepared(read_request(words))
     lines = plan_lines(asked.sheet, asked.table, asked.jobs, asked.plans, asked.folder)
     of_search = [] if asked.search is None else asked.search.lines()
     print("\n".join([*lines, *of_search]), flush=True)
     return 0 if asked.request.only_plan else run(asked, words)
-
-
-def list_sweeps() -> int:
-    """Print each sweep that ships with its description."""
-    print("sweeps, each a published table; rlfactory sweep NAME [size=tiny] [--plan]")
-    for name, path in sweeps().items():
-        print(f"  {name:<20} {first_comment(path)}")
-    return 0
 
 
 def prepared(request: SweepArguments) -> Sweep:
@@ -126,12 +121,9 @@ def _require_typed(jobs: Sequence[Job], typed: Sequence[str]) -> None:
 
 
 def _of_rows(jobs: list[Job], asked: Sequence[str]) -> list[Job]:
-    """The jobs of the rows with these slugs, and the stages that these begin with.
-
-    Patterns with `*` are allowed, and none means all. Commas may be of one row's title.
-    """
+    """The jobs of the rows with these slugs or patterns, or of all, and their earlier stages."""
     known = list(dict.fromkeys(slug(job.row) for job in jobs))
-    if (whole := slug(",".join(asked))) in known:
+    if (whole := slug(",".join(asked))) in known:  # commas may be of one row's title
         asked = [whole]
     for name in asked:
         if not any(fnmatch(row, name) for row in known):
@@ -156,24 +148,19 @@ def run(asked: Sweep, words: Sequence[str]) -> int:
         asked.table.save(asked.folder)  # before any job, so that the folder is known as a sweep
         (asked.folder / LOGS).mkdir(exist_ok=True)
         with board.shown():
-            jobs = _run_jobs(asked, board, stop)
+            runner, jobs = _runner(asked, board, stop), asked.jobs
+            if asked.search is None:
+                runner([launch_of(job, asked.folder) for job in jobs])
+            else:
+                jobs = asked.search.run(jobs, asked.grid, asked.table, runner, board.add, stop)
     print("\n".join(["", *outcome_lines(jobs, asked.folder, board.states, score)]))
     if asked.search is not None:
         print("\n".join(asked.search.best_lines(jobs)))
     if stop:
         typed = shlex.join(["rlfactory", "sweep", *words])
         print(f"stopped; finished and partial runs are kept. To resume: {typed}", file=sys.stderr)
-        return 128 + stop.signals[0]
+        return 128 + stop[0]
     return 0 if all(board.states[job.name] == "done" for job in jobs) else 1
-
-
-def _run_jobs(asked: Sweep, board: LiveTable, stop: StopRequest) -> list[Job]:
-    """Run the jobs; returns them with those that a search added."""
-    runner = _runner(asked, board, stop)
-    if asked.search is None:
-        runner([launch_of(job, asked.folder) for job in asked.jobs])
-        return asked.jobs
-    return asked.search.run(asked.jobs, asked.grid, asked.table, runner, board.add, stop)
 
 
 def _runner(asked: Sweep, board: LiveTable, stop: StopRequest) -> Runner:

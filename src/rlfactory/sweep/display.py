@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, get_args
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -13,7 +13,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from rlfactory.config.plan import Plan
-from rlfactory.sweep.folder import JobStatus, failure, job_output, read_status, state_of
+from rlfactory.sweep.folder import State, failure, job_output, read_status, state_of
 from rlfactory.sweep.process import command_of
 from rlfactory.sweep.sweep_file import SweepFile
 from rlfactory.sweep.table import Job, Table
@@ -27,27 +27,23 @@ def plan_lines(
 ) -> Iterator[str]:
     """The sweep's description, its budget, and each job with its status and its command."""
     about = sheet.about
+    states = [state_of(folder / job.folder) for job in jobs]
+    counts = {state: states.count(state) for state in get_args(State)}
     source = ", ".join(filter(None, [about.paper, about.table]))
     yield f"{about.title}: {source}" if source else about.title
     facts = {
         "size": table.size,
         "ran here": about.ran,
         "tolerance": about.tolerance,
-        "jobs": _job_counts(jobs, folder),
+        "jobs": f"{len(jobs)}: {', '.join(f'{n} {state}' for state, n in counts.items() if n)}",
         "budget": _budget(table, jobs, plans, folder),
         "folder": str(folder),
     }
     width = max(map(len, facts))
     yield from (f"  {name:<{width}}  {text}" for name, text in facts.items() if text)
     yield ""
-    for job in jobs:
-        yield f"{state_of(folder / job.folder):<6}  {command_of(job, folder)}"
-
-
-def _job_counts(jobs: Sequence[Job], folder: Path) -> str:
-    states = [state_of(folder / job.folder) for job in jobs]
-    parts = [f"{states.count(s)} {s}" for s in ("done", "resume", "retry", "new") if s in states]
-    return f"{len(jobs)}: {', '.join(parts)}"
+    for job, state in zip(jobs, states, strict=True):
+        yield f"{state:<6}  {command_of(job, folder)}"
 
 
 def _budget(table: Table, jobs: Sequence[Job], plans: Mapping[str, Plan], folder: Path) -> str:
@@ -125,10 +121,9 @@ class LiveTable:
 
     def change(self, name: str, state: str) -> None:
         """Set a job's state; without a terminal a change prints a line."""
-        if self.states.get(name) == state:
-            return
+        is_new = self.states.get(name) != state
         self.states[name] = state
-        if not self._is_live:
+        if is_new and not self._is_live:
             self._print_line(name)
 
     def refresh(self) -> None:
@@ -171,13 +166,8 @@ class LiveTable:
         total = self.iterations.get(name)
         progress = f"{status.iteration}/{total or '?'}" if status.iteration else ""
         score = "" if math.isnan(status.score) else number(status.score)
-        is_known = state == "running" and status.iteration
-        left = f"{clock(_seconds_left(status, total))} left" if is_known else ""
+        left = ""
+        if state == "running" and status.iteration:  # at its mean pace so far
+            further = math.nan if total is None else total - status.iteration
+            left = f"{clock(status.seconds / status.iteration * further)} left"
         return [name, state, progress, score, left]
-
-
-def _seconds_left(status: JobStatus, iterations: int | None) -> float:
-    """Seconds until a run ends at its mean pace so far; NaN while unknown."""
-    if not status.iteration or iterations is None:
-        return math.nan
-    return status.seconds / status.iteration * (iterations - status.iteration)

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -46,20 +46,12 @@ def state_of(run: Path) -> State:
 
 def read_status(run: Path, score: str = "") -> JobStatus:
     """Read a run's status; `score` names the reward to prefer, else it is the first one logged."""
-    state, last = state_of(run), last_line(run / "metrics.jsonl")
-    if last is None:
-        return JobStatus(state)
-    return JobStatus(
-        state, int(last.get("iteration") or 0), last.get("time") or 0.0, _score(last, score)
-    )
-
-
-def _score(line: Mapping[str, float | None], name: str) -> float:
-    """The mean reward of that name, else the first one in the line."""
-    names = [f"reward/{name}/mean", *(k for k in line if k.startswith("reward/"))]
-    names = [key for key in names if key.endswith("/mean")]
-    values = (line.get(key) for key in names)
-    return next((value for value in values if value is not None), math.nan)
+    last = last_line(run / "metrics.jsonl") or {}
+    names = [f"reward/{score}/mean", *(key for key in last if key.startswith("reward/"))]
+    values = (last.get(name) for name in names if name.endswith("/mean"))
+    mean = next((value for value in values if value is not None), math.nan)
+    iteration, seconds = int(last.get("iteration") or 0), last.get("time") or 0.0
+    return JobStatus(state_of(run), iteration, seconds, mean)
 
 
 def last_line(path: Path) -> dict[str, float | None] | None:
@@ -102,9 +94,7 @@ def default_folder(name: str, size: str) -> Path:
 
 
 def merge_table(folder: Path, table: Table) -> Table:
-    """Add the jobs that the folder already has; PlanError if it holds another sweep, or a run that
-    was begun with other words.
-    """
+    """Add the jobs that the folder has; PlanError if it holds another sweep, or other runs."""
     former = _former(folder)
     if former is None:
         return table
@@ -140,13 +130,11 @@ def _former(folder: Path) -> Table | None:
 
 
 def _changed_job(folder: Path, old: Job, new: Job) -> Problem:
-    removed = [word for word in old.overrides if word not in new.overrides]
-    added = [word for word in new.overrides if word not in old.overrides]
-    pairs = (("had", removed), ("has", added))
-    parts = [f"{verb} {' '.join(words)}" for verb, words in pairs if words]
-    change = "had another order"
-    if parts:
-        change = "; now it ".join(parts) if removed else f"now {parts[0]}"
+    removed = " ".join(word for word in old.overrides if word not in new.overrides)
+    added = " ".join(word for word in new.overrides if word not in old.overrides)
+    change = f"had {removed}" if removed else "" if added else "had another order"
+    if added:
+        change += f"; now it has {added}" if removed else f"now has {added}"
     return Problem("sweep_dir", f"in {folder}, {old.name} {change}", f"sweep_dir={folder}_2")
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import product
 from typing import Any, get_type_hints
 
@@ -34,9 +34,9 @@ def seeds_of(sheet: SweepFile, size: str) -> list[int]:
     return found
 
 
-def axes_of(sheet: SweepFile, size: str, line: Line | None = None) -> dict[str, list[Any]]:
+def axes_of(sheet: SweepFile, size: str, line: Line) -> dict[str, list[Any]]:
     """The axes of all rows, with those of one row added, by key."""
-    found = {**sheet.axes, **(line.axes if line else {})}
+    found = {**sheet.axes, **line.axes}
     nested = {k: v for k, v in found.items() if k in sheet.sizes}
     plain = {k: v for k, v in found.items() if k not in nested} | dict(nested.get(size) or {})
     for key, values in plain.items():
@@ -89,23 +89,15 @@ def _require_known(place: str, node: Mapping[str, Any], kinds: Mapping[str, Any]
 
 def rows_of(sheet: SweepFile) -> list[Row]:
     """All rows of the table, also those without runs."""
-    return [
-        Row(line.name, line.claimed, line.note, line.before, line.method, line.task)
-        for line in sheet.rows
-    ]
+    names = [field.name for field in fields(Row)]
+    return [Row(**{name: getattr(line, name) for name in names}) for line in sheet.rows]
 
 
 def jobs_of(
     sheet: SweepFile, size: str, typed: Words, axes: Axes, seeds: Sequence[int]
 ) -> list[Job]:
     """All jobs of a size. Overrides `typed` by the user, and their `axes`, replace the file's."""
-    jobs = [
-        job
-        for line in sheet.rows
-        for stages in [stages_of(line, size)]
-        if stages is not None
-        for job in _row_jobs(line.name, stages, *_common(sheet, size, line, axes), typed, seeds)
-    ]
+    jobs = [job for line in sheet.rows for job in _row_jobs(sheet, size, line, typed, axes, seeds)]
     names = [job.name for job in jobs]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise PlanError([Problem("rows", f"two jobs are named {name}") for name in twice])
@@ -131,33 +123,30 @@ def share_stages(jobs: Sequence[Job]) -> list[Job]:
     return kept
 
 
-def _common(sheet: SweepFile, size: str, line: Line, typed: Axes) -> tuple[Words, Axes]:
-    """The overrides and the axes of all jobs of a row."""
-    common = [*sheet.sizes[size], *(line.overrides or []), *(line.by_size.get(size) or [])]
-    return common, {**axes_of(sheet, size, line), **typed}
-
-
-def stages_of(line: Line, size: str) -> list[Words] | None:
-    """The overrides of each stage of a row, usually one without any; None: the row is not run."""
+def stages_of(line: Line, size: str) -> list[Words]:
+    """The overrides of each stage of a row, usually one without any; none if it is not run."""
     if size in line.by_size and line.by_size[size] is None:
-        return None
+        return []
     stages = line.stages.get(size) if isinstance(line.stages, dict) else line.stages
-    if stages:
-        return stages
-    return [[]] if line.overrides is not None or size in line.by_size else None
+    is_run = line.overrides is not None or size in line.by_size
+    return stages or ([[]] if is_run else [])
 
 
 def _row_jobs(
-    row: str, stages: list[Words], common: Words, axes: Axes, typed: Words, seeds: Sequence[int]
+    sheet: SweepFile, size: str, line: Line, typed: Words, axes: Axes, seeds: Sequence[int]
 ) -> Iterator[Job]:
+    if not (stages := stages_of(line, size)):
+        return
+    row, common = line.name, [*sheet.sizes[size], *(line.overrides or [])]
+    common += line.by_size.get(size) or []
     fixed = {override_key(word) for word in typed}
-    varied = {key: values for key, values in axes.items() if key not in fixed}
+    known = {**axes_of(sheet, size, line), **axes}
+    varied = {key: values for key, values in known.items() if key not in fixed}
     for values, seed in product(product(*varied.values()), seeds):
         point, after = dict(zip(varied, values, strict=True)), None
         for number, stage in enumerate(stages, start=1):
             labels = {**point, "stage": number} if len(stages) > 1 else point
-            values_and_seed = {**point, "seed": seed}
-            own = [f"{key}={format_value(value)}" for key, value in values_and_seed.items()]
+            own = [f"{key}={format_value(value)}" for key, value in {**point, "seed": seed}.items()]
             name = job_name(row, labels, seed)
             words = last_words([*common, *stage, *own, *typed])
             yield Job(name, row, name, words, {**labels, "seed": seed}, after)
@@ -203,8 +192,12 @@ def plans_of(jobs: Sequence[Job]) -> dict[str, Plan]:
         for problem in wrong[key]:
             jobs_with.setdefault(problem, []).append(job.name)
     by_name = {job.name: plan for job in jobs if (plan := plans[_without_seed(job.overrides)])}
-    for problem, names in _incompatible_stages(jobs, by_name).items():
-        jobs_with.setdefault(problem, []).extend(names)
+    for job in jobs:
+        former, plan = by_name.get(job.after or ""), by_name.get(job.name)
+        models = [found.config["model"] for found in (former, plan) if found is not None]
+        if len(models) == 2 and (fault := incompatible_model(*models)):
+            problem = Problem("begin_from", f"{job.after} {fault}")
+            jobs_with.setdefault(problem, []).append(job.name)
     if jobs_with:
         raise PlanError([with_jobs(p, names, len(jobs)) for p, names in jobs_with.items()])
     return by_name
@@ -219,21 +212,6 @@ def _planned(words: Words) -> tuple[Plan | None, list[Problem]]:
         return plan_from_words(*normalise_words(words)), []
     except PlanError as error:
         return None, error.problems
-
-
-def _incompatible_stages(
-    jobs: Sequence[Job], plans: Mapping[str, Plan]
-) -> dict[Problem, list[str]]:
-    """Jobs whose model can't load the weights of the stage before."""
-    jobs_with: dict[Problem, list[str]] = {}
-    for job in jobs:
-        former, plan = plans.get(job.after or ""), plans.get(job.name)
-        if former is None or plan is None:
-            continue
-        if fault := incompatible_model(former.config["model"], plan.config["model"]):
-            problem = Problem("begin_from", f"{job.after} {fault}")
-            jobs_with.setdefault(problem, []).append(job.name)
-    return jobs_with
 
 
 def with_jobs(problem: Problem, names: Sequence[str], total: int) -> Problem:

@@ -13,17 +13,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from rlfactory.config._hydra import (
-    CompositionError,
-    launcher_options,
-    run_with_hydra_launcher,
-)
+from rlfactory.config._hydra import CompositionError, launcher_options, run_with_hydra_launcher
 from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.config.words import typed_value
 from rlfactory.sweep.arguments import LAUNCHERS, SweepArguments, is_installed
@@ -86,10 +82,7 @@ def run_here(launch: JobCommand, environment: Mapping[str, str]) -> int:
     lock = take(launch.lock, wait=True)
     assert lock is not None
     try:
-        if state_of(launch.run) == "done":
-            return 0
-        process = begin(launch, lock, environment)
-        return process.wait()
+        return 0 if state_of(launch.run) == "done" else begin(launch, lock, environment).wait()
     finally:
         os.close(lock)
 
@@ -120,25 +113,15 @@ class SweepListener(Protocol):
         """Called about ten times a second."""
 
 
-@dataclass
-class StopRequest:
-    """The signals received so far, each a request to stop. True after the first one."""
-
-    signals: list[int] = field(default_factory=list)
-
-    def __bool__(self) -> bool:
-        return bool(self.signals)
+StopRequest = list[int]
+"""The signals received so far, each a request to stop."""
 
 
 @contextmanager
 def listening() -> Iterator[StopRequest]:
     """Record signals that ask to stop instead of ending this process."""
     asked = StopRequest()
-
-    def note(number: int, frame: FrameType | None) -> None:
-        asked.signals.append(number)
-
-    with signal_handlers(note, SIGNALS):
+    with signal_handlers(lambda number, frame: asked.append(number), SIGNALS):
         yield asked
 
 
@@ -175,26 +158,16 @@ class Pool:
             time.sleep(PAUSE)
 
     def _fill(self) -> None:
-        """Start a job in each free slot."""
+        """Start a job in each free slot; one whose earlier stage failed never can."""
         for slot in range(len(self.environments)):
-            if slot not in self._running:
-                self._start_one(slot)
-
-    def _start_one(self, slot: int) -> None:
-        for launch in [*self._waiting]:
-            ready = self._is_ready(launch)
-            if ready is None:
-                self._waiting.remove(launch)
-                self.watcher.change(launch.job.name, "blocked")
-            elif ready and self._start(slot, launch):
-                return
-
-    def _is_ready(self, launch: JobCommand) -> bool | None:
-        """Whether a job can start now; None if it never can, because its earlier stage failed."""
-        if launch.can_start:
-            return True
-        ahead = [r.launch for r in self._running.values()] + self._waiting
-        return False if any(other.job.name == launch.job.after for other in ahead) else None
+            for launch in () if slot in self._running else [*self._waiting]:
+                ahead = [r.launch for r in self._running.values()] + self._waiting
+                if launch.can_start:
+                    if self._start(slot, launch):
+                        break
+                elif all(other.job.name != launch.job.after for other in ahead):
+                    self._waiting.remove(launch)
+                    self.watcher.change(launch.job.name, "blocked")
 
     def _start(self, slot: int, launch: JobCommand) -> bool:
         """Start a job, unless it is done or a process of an earlier command still runs it."""
@@ -221,14 +194,13 @@ class Pool:
                 continue
             os.close(running.lock)
             del self._running[slot]
-            name = running.launch.job.name
             done = state_of(running.launch.run) == "done"
             ended = "done" if done else "stopped" if self.asked else "failed"
-            self.watcher.change(name, ended)
+            self.watcher.change(running.launch.job.name, ended)
 
     def _forward_signals(self) -> None:
         """Send each new signal on to the jobs; the third one kills them."""
-        for number in self.asked.signals[self._forwarded :]:
+        for number in self.asked[self._forwarded :]:
             self._forwarded += 1
             kill = self._forwarded > 2
             for running in self._running.values():
@@ -236,18 +208,11 @@ class Pool:
 
 
 Runner = Callable[[Sequence[JobCommand]], None]
-
-
 log = logging.getLogger(__name__)
 
 
 def require_launcher(name: str, words: Sequence[str] = ()) -> None:
-    """PlanError unless a launcher can start jobs here.
-
-    Args:
-        name: the launcher.
-        words: `hydra.launcher.KEY=VALUE`, which set it up.
-    """
+    """PlanError unless a launcher, set up by `hydra.launcher.KEY=VALUE`, can start jobs here."""
     package = LAUNCHERS[name]
     if package and not is_installed(package):
         message = f"{name} is not installed; type pip install {package}"
@@ -264,9 +229,8 @@ def require_launcher(name: str, words: Sequence[str] = ()) -> None:
         try:
             launcher_options(name, [word])
         except CompositionError as error:
-            raise PlanError(
-                [Problem(key, " ".join(str(error.__cause__ or error).split()))]
-            ) from error
+            reason = " ".join(str(error.__cause__ or error).split())
+            raise PlanError([Problem(key, reason)]) from error
 
 
 class HydraLauncher:
@@ -284,15 +248,14 @@ class HydraLauncher:
         self.environments, self.watcher, self.asked = environments, watcher, asked
         # submitit_local starts all jobs of a wave at the same time
         self.most_at_once = len(environments) if self.name == "submitit_local" else None
-        self.words = [*_parallel(request.launcher, len(environments)), *request.launcher_words]
+        at_once = {"joblib": "n_jobs", "submitit_slurm": "array_parallelism"}.get(self.name)
+        own = [f"hydra.launcher.{at_once}={len(environments)}"] if at_once else []
+        self.words = [*own, *request.launcher_words]
 
     def __call__(self, launches: Sequence[JobCommand]) -> None:
         """Run jobs; the outcome of each is the status in its folder."""
         left = [command for command in launches if not self._note_done(command)]
-        while left and not self.asked:
-            wave = [command for command in left if command.can_start]
-            if not wave:
-                break
+        while not self.asked and (wave := [command for command in left if command.can_start]):
             wave = wave[: self.most_at_once]
             self._run(wave)
             left = [command for command in left if command not in wave]
@@ -306,25 +269,22 @@ class HydraLauncher:
         return done
 
     def _run(self, wave: Sequence[JobCommand]) -> None:
+        """Run a wave; an error of the launcher is printed, so that later waves still run."""
         for command in wave:
             self.watcher.change(command.job.name, "running")
         work = partial(run_number, [*wave], [*self.environments])
-        with _interruptible(self.asked):
-            self._launch(work, len(wave))
-        for command in wave:
-            if not self._note_done(command):
-                self.watcher.change(command.job.name, "stopped" if self.asked else "failed")
-
-    def _launch(self, work: Callable[[int], int], count: int) -> None:
-        """Start the launcher; an error of it is printed, so that later waves still run."""
         try:
-            run_with_hydra_launcher(self.name, self.words, self.folder, work, count)
+            with _interruptible(self.asked):
+                run_with_hydra_launcher(self.name, self.words, self.folder, work, len(wave))
         except CompositionError as error:
             reason = " ".join(str(error).split())
             raise PlanError([Problem("hydra.launcher", reason)]) from error
         except Exception as error:  # from a plug-in or its scheduler: of any type
             log.exception("hydra/launcher=%s", self.name)
             print(f"hydra/launcher={self.name}: {error}", file=sys.stderr)
+        for command in wave:
+            if not self._note_done(command):
+                self.watcher.change(command.job.name, "stopped" if self.asked else "failed")
 
 
 def run_number(
@@ -334,19 +294,12 @@ def run_number(
     return run_here(launches[number], environments[number % len(environments)])
 
 
-def _parallel(name: str, at_once: int) -> list[str]:
-    """The launcher's own option for the number of jobs at once."""
-    if name == "joblib":
-        return [f"hydra.launcher.n_jobs={at_once}"]
-    return [f"hydra.launcher.array_parallelism={at_once}"] if name == "submitit_slurm" else []
-
-
 @contextmanager
 def _interruptible(asked: StopRequest) -> Iterator[None]:
     """Let a signal interrupt the wait for workers; their jobs are asked to stop as they end."""
 
     def note(number: int, frame: FrameType | None) -> None:
-        asked.signals.append(number)
+        asked.append(number)
         raise KeyboardInterrupt
 
     with suppress(KeyboardInterrupt), signal_handlers(note, SIGNALS):

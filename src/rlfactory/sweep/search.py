@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from rlfactory.config.frozen import format_value
 from rlfactory.config.problems import PlanError, Problem
@@ -23,8 +23,7 @@ from rlfactory.sweep.process import Runner, StopRequest, launch_of
 from rlfactory.sweep.sweep_file import SweepFile
 from rlfactory.sweep.table import Column, Job, Table
 
-Kind = Literal["log", "uniform", "int", "choice"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+KINDS = ("log", "uniform", "int", "choice")
 ALLOWED = "allowed are log(LOW,HIGH), uniform(LOW,HIGH), int(LOW,HIGH) and choice(A,B,...)"
 
 
@@ -32,7 +31,7 @@ ALLOWED = "allowed are log(LOW,HIGH), uniform(LOW,HIGH), int(LOW,HIGH) and choic
 class Space:
     """The values of a key: those between two numbers, both included, or one of several."""
 
-    kind: Kind
+    kind: str
     values: tuple[Any, ...]
 
 
@@ -48,7 +47,7 @@ def space(key: str, node: object) -> Space:
     """Read a space as a sweep's file has it, `{log: [1e-6, 1e-3]}`."""
     if not isinstance(node, Mapping) or len(node) != 1:
         raise PlanError([Problem(f"search.{key}", f"is {node}; {ALLOWED}")])
-    (kind, values) = next(iter(node.items()))
+    ((kind, values),) = node.items()
     if kind not in KINDS or not isinstance(values, list) or not values:
         raise PlanError([Problem(f"search.{key}", f"is {kind}: {values}; {ALLOWED}")])
     if kind == "choice":
@@ -79,9 +78,9 @@ class Trial:
 def require_optuna() -> None:
     """PlanError unless Optuna is installed."""
     if find_spec("optuna") is None:
-        message = "a search needs optuna, which is not installed; type pip install "
-        message += "'rlfactory[optuna]'"
-        raise PlanError([Problem("hydra/sweeper", message, "hydra/sweeper=basic")])
+        message = "a search needs optuna, which is not installed"
+        fix = "type pip install 'rlfactory[optuna]'"
+        raise PlanError([Problem("hydra/sweeper", f"{message}; {fix}", "hydra/sweeper=basic")])
 
 
 def draw_random(spaces: Mapping[str, Space], count: int, *, seed: str) -> list[dict[str, Any]]:
@@ -93,8 +92,7 @@ def draw_random(spaces: Mapping[str, Space], count: int, *, seed: str) -> list[d
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     distributions = {key: _distribution(space) for key, space in spaces.items()}
-    sampler = optuna.samplers.RandomSampler(seed=_seed(seed))
-    study = optuna.create_study(sampler=sampler)
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=_seed(seed)))
     drawn = [study.ask(distributions).params for _ in range(count)]
     return [{key: _short(value, spaces[key]) for key, value in one.items()} for one in drawn]
 
@@ -112,20 +110,14 @@ def ask(
     sampler = optuna.samplers.TPESampler(
         seed=_seed(seed, len(trials)), constant_liar=True, n_startup_trials=5
     )
-    study = optuna.create_study(
-        direction="minimize" if better == "lower" else "maximize", sampler=sampler
-    )
+    direction = "minimize" if better == "lower" else "maximize"
+    study = optuna.create_study(direction=direction, sampler=sampler)
+    states = optuna.trial.TrialState
     for trial in trials:
         failed = math.isnan(trial.score)
-        state = optuna.trial.TrialState.FAIL if failed else optuna.trial.TrialState.COMPLETE
-        study.add_trial(
-            optuna.trial.create_trial(
-                state=state,
-                value=None if failed else trial.score,
-                params=dict(trial.values),
-                distributions=distributions,
-            )
-        )
+        score = {"state": states.FAIL} if failed else {"value": trial.score}
+        values = {"params": dict(trial.values), "distributions": distributions}
+        study.add_trial(optuna.trial.create_trial(**values, **score))
     return [dict(study.ask(distributions).params) for _ in range(count)]
 
 
@@ -152,9 +144,6 @@ def _seed(*names: object) -> int:
     """A seed below 2**31 that is the same for the same names."""
     digest = hashlib.sha256(repr(names).encode()).digest()
     return int(int.from_bytes(digest[:6]) / 2**48 * 2**31)
-
-
-Values = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -208,10 +197,8 @@ class Search:
         """Run the known trials, then those that Optuna chooses from their scores; return all."""
         runner([launch_of(job, self.folder) for job in jobs])
         all_jobs = [*jobs]
-        while self.sweeper == "optuna" and not stop:
-            more = self._next_jobs(all_jobs, grid)
-            if not more:
-                break
+        is_optuna = self.sweeper == "optuna"
+        while is_optuna and not stop and (more := self._next_jobs(all_jobs, grid)):
             all_jobs += more
             # saved before they run: after a kill these are the known ones
             table = replace(table, jobs=[*table.jobs, *more])
@@ -241,13 +228,15 @@ class Search:
         for job in jobs:
             if job.name not in begun_from:
                 trials.setdefault((job.row, job.axes["trial"]), []).append(job)
-        return [self._trial(row, number, own) for (row, number), own in trials.items()]
-
-    def _trial(self, row: str, number: int, jobs: Sequence[Job]) -> Trial:
-        runs = [self.folder / job.folder for job in jobs]
-        scores = [objective(r, self.column) if state_of(r) == "done" else math.nan for r in runs]
-        values = {key: jobs[0].axes[key] for key in self.spaces}
-        return Trial(row, number, values, sum(scores) / len(scores))
+        found = []
+        for (row, number), own in trials.items():
+            runs = [self.folder / job.folder for job in own]
+            scores = [
+                objective(r, self.column) if state_of(r) == "done" else math.nan for r in runs
+            ]
+            values = {key: own[0].axes[key] for key in self.spaces}
+            found.append(Trial(row, number, values, sum(scores) / len(scores)))
+        return found
 
     def best_lines(self, jobs: Sequence[Job]) -> Iterator[str]:
         """The best trial of each row, as overrides that can be typed."""
@@ -260,7 +249,7 @@ class Search:
             yield f"best of {row}: trial {best.number}, {score}: {words}"
 
 
-def trial_of(job: Job, number: int, values: Values) -> Job:
+def trial_of(job: Job, number: int, values: Mapping[str, Any]) -> Job:
     """A row's run with a trial's values."""
     words = last_words([*job.overrides, *(f"{k}={format_value(v)}" for k, v in values.items())])
     name = _named(job.name, number)
@@ -277,7 +266,10 @@ def search_of(
     request: SweepArguments, sheet: SweepFile, size: str, column: Column, folder: Path
 ) -> Search | None:
     """The search that the arguments or the file ask for; None if neither does."""
-    spaces = _spaces(sheet, size) | {k: typed_space(k, text) for k, text in request.search.items()}
+    nodes = {key: node for key, node in sheet.search.items() if key not in sheet.sizes}
+    nodes |= sheet.search.get(size) or {}
+    spaces = {key: space(key, node) for key, node in nodes.items()}
+    spaces |= {key: typed_space(key, text) for key, text in request.search.items()}
     if request.sweeper == "basic" or (not spaces and request.sweeper is None):
         return None
     if not spaces:
@@ -290,12 +282,6 @@ def search_of(
     require_optuna()
     sweeper = request.sweeper or "random"
     return Search(sweeper, spaces, request.trials, column, folder, request.jobs or 1)
-
-
-def _spaces(sheet: SweepFile, size: str) -> dict[str, Space]:
-    own = dict(sheet.search.get(size) or {})
-    common = {key: node for key, node in sheet.search.items() if key not in sheet.sizes}
-    return {key: space(key, node) for key, node in {**common, **own}.items()}
 
 
 def objective(run: Path, column: Column) -> float:
@@ -314,10 +300,5 @@ def objective(run: Path, column: Column) -> float:
     if not values or kind not in ("eval", "before", "last", "max"):
         return math.nan
     window = values[-column.window :]
-    of_kind = {
-        "eval": values[-1],
-        "before": values[0],
-        "last": sum(window) / len(window),
-        "max": max(values),
-    }
-    return float(column.scale * of_kind[kind])
+    of_kind = {"eval": values[-1], "before": values[0], "max": max(values)}
+    return float(column.scale * of_kind.get(kind, sum(window) / len(window)))

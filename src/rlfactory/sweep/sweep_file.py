@@ -11,31 +11,24 @@ import yaml
 
 from rlfactory.config.options import packaged_folder
 from rlfactory.config.problems import PlanError, Problem, unknown_key, unknown_name
-from rlfactory.sweep.table import BEFORE, Claim, TableInfo, Task, form_problems, nested
+from rlfactory.sweep.table import BEFORE, Claim, Row, TableInfo, Task, form_problems, nested
 from rlfactory.utils.data_files import mismatches
 
-Node = Mapping[str, Any]
 Words = list[str]
 
 
 @dataclass(frozen=True)
-class Line:
+class Line(Row):
     """A row of the file. `by_size` has the overrides of one size; None: not run in that size.
 
     `differs` has the settings, not of size, in which the sizes differ, with the reason of each.
     """
 
-    name: str
-    claimed: dict[str, float | int] = field(default_factory=dict)
-    note: str = ""
-    before: str | None = None
     overrides: Words | None = None
     stages: list[Words] | dict[str, list[Words]] | None = None
     axes: dict[str, Any] = field(default_factory=dict)
     differs: dict[str, str] = field(default_factory=dict)
     by_size: dict[str, Words | None] = field(default_factory=dict)
-    method: str = ""
-    task: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,11 +53,8 @@ class SweepFile:
 def sweeps() -> dict[str, Path]:
     """The files of the sweeps that ship, by name."""
     folder = packaged_folder("sweeps")
-    return {p.relative_to(folder).with_suffix("").as_posix(): p for p in _files(folder)}
-
-
-def _files(folder: Path) -> list[Path]:
-    return sorted(folder.rglob("*.yaml"))
+    files = sorted(folder.rglob("*.yaml"))
+    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in files}
 
 
 def file_of(name: str) -> Path:
@@ -91,9 +81,10 @@ def read_sheet(path: Path) -> SweepFile:
         reason = " ".join(str(error).split())
         raise PlanError([Problem(str(path), f"can't be read: {reason}")]) from error
     if isinstance(content, Mapping) and isinstance(content.get("sizes"), Mapping):
-        rows, sizes = content.get("rows"), [*content["sizes"]]
-        if isinstance(rows, list):
-            content = {**content, "rows": [_by_size(row, sizes) for row in rows]}
+        rows = content.get("rows")
+        for row in rows if isinstance(rows, list) else ():
+            if isinstance(row, dict):
+                row["by_size"] = {size: row.pop(size) for size in content["sizes"] if size in row}
     problems = [Problem(at or "file", fault) for at, fault in mismatches(content, SweepFile)]
     if not problems:
         sheet: SweepFile = nested(SweepFile, content)
@@ -101,13 +92,6 @@ def read_sheet(path: Path) -> SweepFile:
     if problems:
         raise PlanError([Problem(f"{path.name}, {p.key}", p.message) for p in problems])
     return sheet
-
-
-def _by_size(row: object, sizes: list[str]) -> object:
-    if not isinstance(row, Mapping):
-        return row
-    own = {size: row[size] for size in sizes if size in row}
-    return {key: value for key, value in row.items() if key not in own} | {"by_size": own}
 
 
 def _contradictions(sheet: SweepFile) -> Iterator[Problem]:

@@ -15,12 +15,8 @@ Component = tuple[str, Config, Mapping[str, Any]]
 
 
 def only(config: Config, allowed: Mapping[str, Any], reason: str) -> Iterator[Problem]:
-    """A problem for each key that has another value than the one that is allowed.
-
-    Args:
-        config: the composed values.
-        allowed: keys and values; a key that is not there is no fault.
-        reason: a clause that says why.
+    """A problem for each key that is there and has another value than the one that is allowed, with
+    a clause that says why.
     """
     for key, value in allowed.items():
         given, shown = value_at(config, key, value), typed_value(value)
@@ -38,9 +34,7 @@ def penalties(config: Config, traits: Traits) -> Iterator[Component]:
 
 
 def rewards_of(config: Config, traits: Traits) -> Iterator[Component]:
-    """The reward or, if it is combined, each of its parts; then those that only evaluations
-    compute.
-    """
+    """The reward or each part of a combined one; then those that only evaluations compute."""
     if traits["reward"].get("made_of") == "parts":
         yield from _parts(config, traits, "reward.parts")
     else:
@@ -86,9 +80,7 @@ def is_algorithm_mismatched(traits: Traits) -> bool:
 
 
 def stochastic_steps(config: Config) -> list[int]:
-    """The steps that are trained: those of a window, of a moving one in its first position, and
-    those that split.
-    """
+    """The steps that are trained: a window's, in its first position if it moves, and splits."""
     window, steps = config["window"], int(config["schedule"]["steps"])
     chosen = window.get("steps")
     if chosen is None:

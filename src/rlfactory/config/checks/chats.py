@@ -18,9 +18,7 @@ OPTIONS = ("auto", "plain", "none")
 
 
 def require_template(config: Config, traits: Traits) -> Iterator[Problem]:
-    """There is a chat template where messages are to be written by one, and there are messages
-    where a system prompt is to stand among them.
-    """
+    """There is a chat template for messages, and there are messages for a system prompt."""
     model, are_messages = config["model"], _are_conversations(config, traits)
     template, key = model.get("chat_template"), "model.chat_template"
     if template is None:  # a model of images
@@ -33,8 +31,8 @@ def require_template(config: Config, traits: Traits) -> Iterator[Problem]:
             yield Problem(key, message, f"{key}={nearest_file(path) or 'auto'}")
     elif template != "plain" and (are_messages or model.get("text_role") == "user"):
         has_own = _has_template(config)
-        wants = "model.text_role=user"
-        wants = wants if model.get("text_role") == "user" else "prompts are lists of messages"
+        is_user = model.get("text_role") == "user"
+        wants = "model.text_role=user" if is_user else "prompts are lists of messages"
         if template == "none":
             fix = f"{key}=plain" if has_own is False else f"{key}=auto"
             yield Problem(key, f"is none, and {wants}", fix)
@@ -76,9 +74,10 @@ def require_room(config: Config, traits: Traits) -> Iterator[Problem]:
     """
     model, algo, head = config["model"], config["algo"], known_rows(config, traits)
     folder = folder_of(model.get("path")) if traits["model"].get("media") == "texts" else None
-    context = None if folder is None else _context(folder)
+    own = {} if folder is None else read_json(folder / "config.json")
+    context = own.get("max_position_embeddings", own.get("n_positions"))
     length = config["dynamics"].get("length")
-    if folder is None or context is None or not isinstance(length, int):
+    if folder is None or not isinstance(context, int) or not isinstance(length, int):
         return
     if length >= context:
         message = f"is {length}, and prompt and response have at most {context} tokens together"
@@ -86,7 +85,8 @@ def require_room(config: Config, traits: Traits) -> Iterator[Problem]:
         return
     if algo.get("column", "") is None or algo.get("train_on") == "text":
         return  # prompts are not read by themselves
-    if head is None or model.get("long_prompts") != "refuse" or not _has_tokenizer(folder):
+    has_tokenizer = os.path.isfile(folder / TOKENIZER)
+    if head is None or model.get("long_prompts") != "refuse" or not has_tokenizer:
         return
     length = 1 if traits["algo"].get("samples_from") == "data" else length
     room = min(context - length, model.get("max_prompt_length") or context)
@@ -100,12 +100,6 @@ def require_room(config: Config, traits: Traits) -> Iterator[Problem]:
             f" for what follows leave {max(0, room)} for a prompt; allowed are drop and cut"
         )
         yield Problem("model.long_prompts", message, "model.long_prompts=drop")
-
-
-def _context(folder: Path) -> int | None:
-    own = read_json(folder / "config.json")
-    context = own.get("max_position_embeddings", own.get("n_positions"))
-    return context if isinstance(context, int) else None
 
 
 def _token_ids(folder: Path, texts: Sequence[str]) -> list[list[int]]:
@@ -159,7 +153,7 @@ def require_stop_tokens(config: Config, traits: Traits) -> Iterator[Problem]:
     """With `dynamics.stop_match=token` each stop text is one token."""
     dynamics, path = config["dynamics"], config["model"].get("path")
     folder = folder_of(path) if dynamics.get("stop_match") == "token" else None
-    if folder is None or not dynamics.get("stop") or not _has_tokenizer(folder):
+    if folder is None or not dynamics.get("stop") or not os.path.isfile(folder / TOKENIZER):
         return
     texts = [*map(typed_text, dynamics["stop"])]
     for text, ids in zip(texts, _token_ids(folder, texts), strict=True):
@@ -167,7 +161,3 @@ def require_stop_tokens(config: Config, traits: Traits) -> Iterator[Problem]:
             message = f"is token, and {text!r} is {len(ids)} tokens of {path}; text takes any"
             yield Problem("dynamics.stop_match", message, "dynamics.stop_match=text")
             return
-
-
-def _has_tokenizer(folder: Path) -> bool:
-    return os.path.isfile(folder / TOKENIZER)

@@ -3,6 +3,7 @@
 import ast
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,9 +59,7 @@ def require_reward(config: Config, traits: Traits) -> Iterator[Problem]:
 
 
 def require_metadata(config: Config, traits: Traits) -> Iterator[Problem]:
-    """Prompts bring the metadata that each reward reads, and the column of answers that an option
-    of it names, which is not null.
-    """
+    """Prompts bring the metadata that each reward reads, and the columns that its options name."""
     rows, provided = known_rows(config, traits), columns_of(config, traits)
     for key, node, own in own_rewards(config, traits):
         required = own.get("metadata") or ()
@@ -119,13 +118,19 @@ def require_completions(config: Config, traits: Traits) -> Iterator[Problem]:
     keys = [key for key in COMPLETIONS if config["algo"].get(key) is not None]
     problems = [problem for key in keys for problem in _missing_column(config, traits, key)]
     yield from problems
-    if not problems and traits["algo"].get("learns_from_pairs"):
-        yield from _equal_pairs(config, traits)
+    if problems or not traits["algo"].get("learns_from_pairs"):
+        return
+    rows, chosen, rejected = known_rows(config, traits), *map(config["algo"].get, COMPLETIONS[1:])
+    for where, row in rows.placed if rows is not None else ():
+        if row.get(chosen) == row.get(rejected):
+            message = f"is {rejected}, which in {where} is equal to {chosen}"
+            yield Problem("algo.rejected", f"{message}; a pair must differ: remove this row")
+            return
 
 
 def _missing_column(config: Config, traits: Traits, key: str) -> Iterator[Problem]:
     """The column that `algo.KEY` names is not there, or has no text in some row."""
-    column = config["algo"][key]
+    column, are_images = config["algo"][key], traits["model"].get("media") == "images"
     rows = known_rows(config, traits)
     if rows is not None and rows.rows and is_unpaired(rows.rows[0]):
         yield Problem("algo", f"{rows.placed[0][0]} {UNPAIRED}")
@@ -137,14 +142,14 @@ def _missing_column(config: Config, traits: Traits, key: str) -> Iterator[Proble
             yield Problem(f"algo.{key}", message)
             return
         # without a column of completions, the prompts are whole texts
-        other = "algo.column=null" if key == "column" else ONLINE if _are_images(traits) else ""
+        other = "algo.column=null" if key == "column" else ONLINE if are_images else ""
         advice = "data come by prompts=file or prompts=datasets"
         problem = _no_column(config, f"algo.{key}", column, provided, advice, other)
         are_texts = problem.fix != "algo.column=null" or not are_user_messages(config)
         yield problem if are_texts else replace(problem, instead=(problem.fix, AS_TEXTS))
         return
     for where, row in rows.placed if rows is not None else ():
-        if _are_images(traits):
+        if are_images:
             place, size = folder_of_prompts(config), image_size(config["model"])
             if found := picture_fault(row, column, place, size):
                 yield Problem(f"algo.{key}", f"is {column}, and {where}: {found[0]}", found[1])
@@ -161,21 +166,6 @@ def _missing_column(config: Config, traits: Traits, key: str) -> Iterator[Proble
         if not isinstance(text, str):
             message = f"is {column}, which is {text!r:.60} in {where}; it must be a text"
             yield Problem(f"algo.{key}", message)
-            return
-
-
-def _are_images(traits: Traits) -> bool:
-    return traits["model"].get("media") == "images"
-
-
-def _equal_pairs(config: Config, traits: Traits) -> Iterator[Problem]:
-    """Some pair has two equal completions."""
-    rows = known_rows(config, traits)
-    chosen, rejected = config["algo"]["chosen"], config["algo"]["rejected"]
-    for where, row in rows.placed if rows is not None else ():
-        if row.get(chosen) == row.get(rejected):
-            message = f"is {rejected}, which in {where} is equal to {chosen}"
-            yield Problem("algo.rejected", f"{message}; a pair must differ: remove this row")
             return
 
 
@@ -265,16 +255,14 @@ def _function_faults(spec: str) -> Iterator[tuple[str, str]]:
 
 def _names_in(body: ast.Module) -> set[str]:
     """The names that a file defines or imports, also inside an `if`."""
-    items = [item for item in ast.walk(body) if isinstance(item, ast.stmt)]
-    imports = [item for item in items if isinstance(item, ast.Import | ast.ImportFrom)]
-    named = {a.asname or a.name.partition(".")[0] for item in imports for a in item.names}
-    return named.union(*map(defined, items))
+    items = [*ast.walk(body)]
+    imported = {a.asname or a.name.partition(".")[0] for a in items if isinstance(a, ast.alias)}
+    return imported.union(*(defined(item) for item in items if isinstance(item, ast.stmt)))
 
 
 def _is_compiled(module: str) -> bool:
     """Whether the package of a module without source is there; nothing is imported."""
     top = module.partition(".")[0]
-    try:
+    with suppress(ImportError, ValueError):
         return bool(top) and (top in sys.builtin_module_names or find_source(top) is not None)
-    except (ImportError, ValueError):
-        return False
+    return False

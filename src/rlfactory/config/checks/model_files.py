@@ -81,10 +81,19 @@ def require_model_folders(config: Config, traits: Traits) -> Iterator[Problem]:
     elif pipeline is not None and os.path.isdir(local) and (why := pipeline_fault(local)):
         yield Problem("model.path", f"{path} {why}")
     elif pipeline is not None and os.path.isfile(local):
-        yield Problem("model.path", _single_file(path, pipeline))
+        folder = Path(path).stem
+        message = (
+            f"{path} is a single file, and a folder is needed; diffusers makes one:"
+            f" {pipeline}.from_single_file({path!r}).save_pretrained({folder!r}), where there is no"
+            " network with config=FOLDER of any pipeline of the family. Then type"
+            f" model.path={folder}"
+        )
+        yield Problem("model.path", message)
     elif wrong := _fault(path, writes):
+        general = [folder for folder in _shipped(writes) if folder.name in options("model")]
+        fitting = [f.name for f in general if pipeline is None or pipeline_of(f) == pipeline]
         # a model of the hub that is not downloaded is asked for on purpose
-        fix = "" if is_hub_id(path) else _shipped_option(writes, pipeline)
+        fix = f"model.path=zoo:{fitting[-1]}" if fitting and not is_hub_id(path) else ""
         yield Problem("model.path", f"{path} {wrong}", fix)
 
 
@@ -105,29 +114,12 @@ def _shipped(writes: bool) -> list[Path]:
     return sorted(path.parent for path in shipped.glob(f"*/{index}"))
 
 
-def _shipped_option(writes: bool, pipeline: str | None) -> str:
-    """The word for a shipped model that is an option, of the family where that is known."""
-    general = [folder for folder in _shipped(writes) if folder.name in options("model")]
-    fitting = [f.name for f in general if pipeline is None or pipeline_of(f) == pipeline]
-    return f"model.path=zoo:{fitting[-1]}" if fitting else ""
-
-
-def _single_file(path: str, pipeline: str) -> str:
-    folder = Path(path).stem
-    return (
-        f"{path} is a single file, and a folder is needed; diffusers makes one:"
-        f" {pipeline}.from_single_file({path!r}).save_pretrained({folder!r}), where there is no"
-        " network with config=FOLDER of any pipeline of the family. Then type"
-        f" model.path={folder}"
-    )
-
-
 def _family_fault(path: str, traits: Traits) -> tuple[str, str] | None:
     """What is wrong with a model of another family, and the command that trains it."""
     wanted, folder = traits["model"].get("pipeline"), folder_of(path)
     of_texts = traits["model"].get("media") == "texts"
     kind = published_pipeline(path) if folder is None else pipeline_of(folder)
-    option = OPTIONS.get(kind) if kind else None
+    option = OPTIONS.get(kind or "")
     if kind is None and folder is not None and (folder / MODEL_INDEX).is_file():
         writes = not of_texts and not language_fault(folder)
         kind, option = ("language model", LANGUAGE_OPTION) if writes else (None, None)
@@ -149,7 +141,6 @@ def _fault(path: str, writes: bool) -> str | None:
                 packaged_folder(name)
             except ValueError as error:
                 return str(error)
-            return None
         known = [*(PACKAGED if writes else ()), *(folder.name for folder in _shipped(writes))]
         return None if name in known else f"does not ship; these do: {', '.join(known)}"
     if os.path.isdir(folder):
@@ -218,8 +209,7 @@ def require_own_transformers(config: Config, traits: Traits) -> Iterator[Problem
     path, family = model.get("path"), BY_TARGET.get(str(model.get("_target_")))
     if (folder := folder_of(path)) is None or own.get("process") != "flow":
         return
-    index, message = index_of(folder), ""
-    option: str | None = None
+    index, message, option = index_of(folder), "", None
     has = (index.get(SECOND) or [None])[0] is not None
     if has and not own.get("second_part"):
         message = f"{path} has a transformer for high and one for low noise"
@@ -269,9 +259,7 @@ def require_matching_embedded_guidance(config: Config, traits: Traits) -> Iterat
 
 
 def require_folders(config: Config, traits: Traits) -> Iterator[Problem]:
-    """`prompt_cache` is a folder or null; `run_dir` not the text of a shell variable that is not
-    set.
-    """
+    """`prompt_cache` is a folder or null; `run_dir` is no empty text."""
     cache = Path(config["prompt_cache"] or "").expanduser()
     for file in [place for place in (cache, *cache.parents) if os.path.isfile(place)]:
         yield Problem("prompt_cache", f"{file} is a file; allowed is a folder, or null")
@@ -289,17 +277,14 @@ def _part(config: Config, traits: Traits, name: str) -> Mapping[str, Any]:
 
 
 def require_compatible_run(config: Config, traits: Traits) -> Iterator[Problem]:
-    """`begin_from` names a run folder with a checkpoint of the same model class, or LoRA adapters
-    of the network; the model is fine-tuned as they were.
-    """
+    """`begin_from` names a run of the same model class, or LoRA adapters; both are tuned alike."""
     given, model, merges = config.get("begin_from"), config["model"], False
     if given is not None:
         merges = config.get("begin_as") == "merged"
         if fault := _beginning_fault(given, model, traits.get("model", {}).get("pipeline"), merges):
             yield fault
             return
-    is_kept = given is None or model_of(Path(given).expanduser()) is not None
-    if is_kept:
+    if given is None or model_of(Path(given).expanduser()) is not None:
         reason = "begin_from names no adapters" if given is None else f"{given} has all weights"
         yield from only(config, {"begin_as": "continued"}, reason)
     elif merges:
@@ -310,7 +295,7 @@ def require_compatible_run(config: Config, traits: Traits) -> Iterator[Problem]:
     for key, value in begun_keys(given, model.get("path")).items():
         own = model.get(key, value)
         are_lists = isinstance(own, list) and isinstance(value, list)
-        if (sorted(own) != sorted(value)) if are_lists else (own != value):
+        if sorted(own) != sorted(value) if are_lists else own != value:
             reason = f"begin_from={given} needs another"
             yield from only(config, {f"model.{key}": value}, reason)
 

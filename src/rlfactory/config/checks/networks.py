@@ -19,30 +19,26 @@ SHOWN = 8
 
 
 def require_known_lora_targets(config: Config, traits: Traits) -> Iterator[Problem]:
-    """Every `model.lora_targets` is the name of a module of the network, or the end of one; none
-    shares its weight with another.
-    """
+    """Every `model.lora_targets` is a module's name, or the end of one; none shares its weight."""
     model, key = config["model"], "model.lora_targets"
     targets, path = with_all_linear(model.get("lora_targets")), model.get("path")
     if not targets or targets == ALL_LINEAR or model.get("finetune") != "lora":
         return
     modules, is_list = [*matrices(path)], isinstance(targets, list)
     tied = tied_modules(path, modules)
-    # a text is a regular expression, a name in a list is the end of another
-    wanted: dict[str, str | list[str]] = (
-        {t: [t] for t in targets} if isinstance(targets, list) else {targets: targets}
-    )
-    for target, one in wanted.items():
-        known = [t for t in wanted if is_list and any(_matches([t], name) for name in modules)]
+    for target in targets if isinstance(targets, list) else [targets]:
+        # a text is a regular expression, a name in a list is the end of another
+        one = [target] if is_list else target
         if shared := [name for name in tied if is_target(name, one)]:
             other = next(name for name in tied if name != shared[0])
-            left = ",".join(t for t in wanted if is_list and t != target)
+            left = ",".join(t for t in targets if is_list and t != target)
             fix = f"{key}={f'[{left}]' if left else ALL_LINEAR}"
             yield Problem(key, shared_weight(shared[0], other), fix)
             return
         if modules and not any(_matches(one, name) for name in modules):
             kinds = Counter(map(ending, modules))
             usual = ", ".join(name for name, _ in kinds.most_common(SHOWN))
+            known = [t for t in targets if is_list and any(_matches([t], name) for name in modules)]
             guess = closest(target, kinds)
             better = ",".join(dict.fromkeys([*known, *([guess] if guess else [])]))
             message = f"the network has no module {target}; among its modules are {usual}"
@@ -62,9 +58,7 @@ def require_equal_precision(config: Config, traits: Traits) -> Iterator[Problem]
 
     A language model that is trained in full has float32 weights whatever is set.
     """
-    weights, rollout, learning = (
-        config["precision"][key] for key in ("weights", "rollout", "learning")
-    )
+    weights, rollout, learning = map(config["precision"].get, ("weights", "rollout", "learning"))
     replays = traits["algo"].get("requires") == "transitions"
     if replays and rollout != learning and config["algo"].get("old_log_probs") == "sampled":
         reason = f"that is in {rollout}, learning in {learning}: no first ratio would be 1"
@@ -82,8 +76,8 @@ _BACKENDS = "diffusers.models.attention_dispatch.AttentionBackendName"
 
 
 def require_known_attention(config: Config, traits: Traits) -> Iterator[Problem]:
-    """`memory.attention` is a backend of diffusers, for a network that has a choice; one of torch's
-    own, which have deterministic kernels, in deterministic mode.
+    """`memory.attention` is a backend that the network can have; in deterministic mode torch's own,
+    which have deterministic kernels.
     """
     backend, key = config["memory"]["attention"], "memory.attention"
     if backend is None or traits["model"].get("media") == "texts":

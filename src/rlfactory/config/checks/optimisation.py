@@ -7,13 +7,7 @@ from collections.abc import Iterator
 
 import yaml
 
-from rlfactory.config.checks.base import (
-    Config,
-    Traits,
-    is_algorithm_mismatched,
-    only,
-    penalties,
-)
+from rlfactory.config.checks.base import Config, Traits, is_algorithm_mismatched, only, penalties
 from rlfactory.config.options import options
 from rlfactory.config.problems import Problem
 from rlfactory.config.schema.signature import trait

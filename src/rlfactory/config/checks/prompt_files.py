@@ -33,9 +33,7 @@ from rlfactory.prompts.ops.data_rows import (
 from rlfactory.prompts.ops.row_forms import CONVERSATIONS, PARTS, pair_columns
 
 DOWNLOADS: Mapping[str, str] = {
-    "hpdv2/train.json": (
-        "hf download ymhao/HPDv2 train.json --repo-type dataset --local-dir hpdv2"
-    ),
+    "hpdv2/train.json": "hf download ymhao/HPDv2 train.json --repo-type dataset --local-dir hpdv2"
 }
 """Paths of options whose file is to be downloaded first, with the command that does it."""
 
@@ -45,10 +43,8 @@ def require_readable_prompts(config: Config, traits: Traits) -> Iterator[Problem
     prompt: a text, or a list of messages.
     """
     node = config["prompts"]
-    is_data_set = _is_data_set(node)
-    for name in (
-        ("path", "eval_path") if is_data_set else traits.get("prompts", {}).get("prompt_files", ())
-    ):
+    is_data_set, files = _is_data_set(node), traits.get("prompts", {}).get("prompt_files", ())
+    for name in ("path", "eval_path") if is_data_set else files:
         value = node.get(name)
         if not isinstance(value, str) or (is_data_set and glob.has_magic(value)):
             continue
@@ -121,13 +117,13 @@ def _fault(node: Mapping[str, Any], name: str, head: Head) -> Problem | None:
         return Problem("prompts.column", message, fix)
     if head.fault is None:
         return None
-    if head.empty and "skip_empty" in node:
-        columns = [*(node["skip_empty"] or ()), head.empty]
-        return Problem(key, head.fault, f"prompts.skip_empty={typed_value(columns)}")
-    return Problem(key, head.fault)
+    is_skippable = head.empty and "skip_empty" in node
+    columns = [*(node.get("skip_empty") or ()), head.empty]
+    fix = f"prompts.skip_empty={typed_value(columns)}" if is_skippable else ""
+    return Problem(key, head.fault, fix)
 
 
-LIKELY = (*("prompts", "question", "query", "instruction", "problem", "input", "text", "caption"),)
+LIKELY = ("prompts", "question", "query", "instruction", "problem", "input", "text", "caption")
 """Names of columns that hold prompts, the likeliest first."""
 
 
@@ -182,9 +178,7 @@ READING = "model=qwen25_vl"
 
 
 def require_matching_pictures(config: Config, traits: Traits) -> Iterator[Problem]:
-    """Prompts have pictures exactly if the model edits them; where it reads them, a column of
-    pictures has some.
-    """
+    """Prompts have pictures exactly if the model edits them, and some if it reads them."""
     model, having = traits["model"], _have_pictures(config, traits)
     node, column = config["prompts"], config["prompts"].get("image_column")
     if model.get("reads_pictures"):

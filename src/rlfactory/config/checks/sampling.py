@@ -52,9 +52,7 @@ def require_matching_schedule(config: Config, traits: Traits) -> Iterator[Proble
 
 
 def require_step_likelihood(config: Config, traits: Traits) -> Iterator[Problem]:
-    """Policy gradients on sampling steps need dynamics with a log-likelihood, and of the step form
-    for which their ratio is derived.
-    """
+    """Policy gradients on sampling steps need steps with a likelihood, of the form they are for."""
     algo, dynamics, process = traits["algo"], traits["dynamics"], traits["model"].get("process")
     required = algo.get("required_dynamics")
     if not dynamics.get("has_log_prob"):
@@ -115,13 +113,12 @@ def _may_include_last(config: Config, traits: Traits) -> bool:
     steps, window = config["schedule"]["steps"], config["window"]
     if config["branch_at"] == "tree" and steps - 1 in config["tree"]["splits"]:
         return True
-    window_traits = traits["window"]
     if "steps" in window:
         return steps - 1 in window["steps"]
     if "skip_last" in window:
         return bool(window["skip_last"] == 0)
-    high = window.get("high") or steps - window_traits.get("margin", 0)
-    if window_traits.get("noisier_half") and not window.get("high"):
+    high = window.get("high") or steps - traits["window"].get("margin", 0)
+    if traits["window"].get("noisier_half") and not window.get("high"):
         high = max(steps // 2, window.get("low", 0) + window.get("size", 1))
     return bool(high >= steps)
 
@@ -137,17 +134,16 @@ def require_branches_fill_groups(config: Config, traits: Traits) -> Iterator[Pro
     if size % (branches * slots):
         each = f" at each of {slots} steps" if at == "step" else ""
         message = f"is {branches}{each}, which does not divide a group of {size}"
-        yield Problem(
-            "branches", message, f"group_size={-(-size // (branches * slots)) * branches * slots}"
-        )
+        unit = branches * slots
+        yield Problem("branches", message, f"group_size={-(-size // unit) * unit}")
     elif at == "step" and branches == 1 and slots == size:
         message = "is 1, so each sample would have a step of its own and nothing to compare with"
         yield Problem("branches", message, "branches=4")
 
 
 def require_tree_algorithm(config: Config, traits: Traits) -> Iterator[Problem]:
-    """Trees are for the algorithm that trains each edge once, and it needs them; its advantages
-    compare the edges of a depth with each other, and keep all of them.
+    """Trees are for the algorithm that trains each edge once; its advantages compare the edges of a
+    depth, and keep all.
     """
     if not traits["algo"].get("trains_tree"):
         if config["branch_at"] == "tree":

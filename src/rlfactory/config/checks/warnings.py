@@ -19,11 +19,7 @@ from rlfactory.config.problems import override_key
 from rlfactory.config.schema.root import GROUPS
 from rlfactory.model.pipelines.families import BY_TARGET
 from rlfactory.model.pipelines.local_models import folder_of, left_out
-from rlfactory.model.pipelines.scheduler_config import (
-    scheduler_of,
-    solver_notes,
-    timestep_notes,
-)
+from rlfactory.model.pipelines.scheduler_config import scheduler_of, solver_notes, timestep_notes
 from rlfactory.utils.text import plural
 
 
@@ -118,17 +114,15 @@ OF_IMAGES = (
 def unused_notes(
     config: Config, choices: Mapping[str, str], visible: Mapping[str, str], words: Sequence[str]
 ) -> Iterator[str]:
-    """Notes on the words of a command.
-
-    Args:
-        config: all values.
-        choices: the option chosen of each group.
-        visible: those that matter for this algorithm and model.
-        words: the overrides that were applied.
+    """Notes on the overrides that were applied, `words`; of the `choices` those that are `visible`
+    matter for this algorithm and model.
     """
     traits = traits_of(config)
-    keys = list(dict.fromkeys(override_key(word) for word in words))
-    yield from _repeated(words)
+    counts = Counter(override_key(word) for word in dict.fromkeys(words))
+    last, keys = {override_key(word): word for word in words}, [*counts]
+    for key, count in counts.items():
+        if count > 1 and not any(word.startswith("~") for word in words):
+            yield f"{key} is given {count} times, and the last one counts: {last[key]}"
     reader = f"algo={choices['algo']}"
     unread: tuple[str, ...] = OF_STEPS
     if traits["model"].get("process") == "tokens":
@@ -158,8 +152,11 @@ def unused_notes(
             )
 
 
-def _too_small(config: Config, rate: float) -> Iterator[str]:
-    """A note on a rate at which a whole run hardly moves the policy."""
+def _unusual_rate(config: Config, rate: float) -> Iterator[str]:
+    """A note on a rate that breaks a policy, or at which a whole run hardly moves it."""
+    if rate > LARGE_RATE:
+        yield f"optimizer.lr={rate:g} is far above what is published, which is 1e-6 to 1e-3"
+        return
     updates = config["iterations"] * config["epochs"] * config["updates_per_iteration"]
     finetune = str(config["model"].get("finetune", "full"))
     default = config["learning_rate"].get(finetune)
@@ -175,21 +172,9 @@ def _too_small(config: Config, rate: float) -> Iterator[str]:
         )
 
 
-def _repeated(words: Sequence[str]) -> Iterator[str]:
-    """Keys that were given several values."""
-    last = {override_key(word): word for word in words}
-    counts = Counter(override_key(word) for word in dict.fromkeys(words))
-    for key, count in counts.items():
-        if count > 1 and not any(word.startswith("~") for word in words):
-            yield f"{key} is given {count} times, and the last one counts: {last[key]}"
-
-
 def _unusual(config: Config, traits: Traits) -> Iterator[str]:
-    rate = config["optimizer"].get("lr")
-    if isinstance(rate, int | float) and rate > LARGE_RATE:
-        yield f"optimizer.lr={rate:g} is far above what is published, which is 1e-6 to 1e-3"
-    elif isinstance(rate, int | float):
-        yield from _too_small(config, rate)
+    if isinstance(rate := config["optimizer"].get("lr"), int | float):
+        yield from _unusual_rate(config, rate)
     media, asked = (traits[name].get("media") for name in ("model", "prompts"))
     if "texts" in (media, asked) and None not in (media, asked) and asked != media:
         yield f"these prompts ask for {asked}, and the model makes {media}"

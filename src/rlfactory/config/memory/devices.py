@@ -71,12 +71,8 @@ def gpu_by_driver_name(reported: str) -> GPUModel | None:
 def gpu_of(hardware: Mapping[str, Any]) -> GPUModel | None:
     """The GPU of `hardware.gpu`, or with `auto` the one that this machine has; None if unknown."""
     named = hardware.get("gpu", "auto")
-    if named in gpu_models():
-        return gpu_models()[named]
-    if named != "auto" or hardware.get("device") == "cpu":
-        return None
-    gpus = visible_gpus()
-    return gpu_by_driver_name(gpus[0].name) if gpus else None
+    gpus = visible_gpus() if named == "auto" and hardware.get("device") != "cpu" else []
+    return gpu_by_driver_name(gpus[0].name) if gpus else gpu_models().get(named)
 
 
 USABLE_FRACTION = 0.94
@@ -101,11 +97,10 @@ def available_memory(config: Config) -> tuple[float | None, str]:
         return float(given) * GIB, "the device"
     if (name := named_gpu(config)) is not None:
         return gpu_models()[name].memory * GIB, f"the {name}"
-    if node.get("device") != "cpu" and (gpus := visible_gpus()):
+    gpus = [] if node.get("device") == "cpu" else visible_gpus()
+    if gpus or node.get("device") == "cuda":
         sizes = [gpu.memory_mib for gpu in gpus if gpu.memory_mib is not None]
-        return min(sizes) * 2.0**20 if len(sizes) == len(gpus) else None, "the GPU"
-    if node.get("device") == "cuda":
-        return None, "the GPU"
+        return min(sizes) * 2.0**20 if sizes and len(sizes) == len(gpus) else None, "the GPU"
     return _physical_memory(), "this machine"
 
 
@@ -154,9 +149,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     some libraries wrap them.
     """
     by_class = type(error).__name__ == "OutOfMemoryError" or isinstance(error, MemoryError)
-    by_message = isinstance(error, RuntimeError) and any(
-        message in str(error) for message in OUT_OF_MEMORY_MESSAGES
-    )
+    said = str(error) if isinstance(error, RuntimeError) else ""
+    by_message = any(message in said for message in OUT_OF_MEMORY_MESSAGES)
     cause = error.__cause__
     return by_class or by_message or (cause is not None and is_out_of_memory(cause))
 
@@ -184,21 +178,18 @@ def describe_processes(config: Config) -> str | None:
     gpus = 0 if node.get("device") == "cpu" else len(visible_gpus())
     if not is_distributed(node):
         return f"1 of {gpus} GPUs; hardware=ddp uses all" if gpus > 1 else None
-    count = node["processes"]
+    count, name = node["processes"], named_gpu(config)
     if process_info(node) is not None:  # perhaps on several machines
         here = f"; {plural(gpus, 'GPU')} here" if gpus else ""
         return f"{count}, started by the launcher{here}"
-    if (name := named_gpu(config)) is not None:
-        return f"{count} on {plural(count, 'GPU')} ({name})"
-    if gpus:
+    if gpus and name is None:
         return f"{count} of {plural(gpus, 'GPU')}"
-    return f"{count} on {plural(count, 'GPU')}" if on_gpu(config) else f"{count} on the CPU"
+    device = plural(count, "GPU") if name or on_gpu(config) else "the CPU"
+    return f"{count} on {device}" + (f" ({name})" if name else "")
 
 
 def process_notes(config: Config) -> Iterator[str]:
-    """A note if a run that could have several processes has one, for want of GPUs; and what
-    portable kernels cost.
-    """
+    """A note if a run has one process for want of GPUs; and what portable kernels cost."""
     node = config["hardware"]
     if node.get("portable"):
         counted = plural(node.get("threads") or 1, "thread")

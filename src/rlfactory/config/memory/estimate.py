@@ -90,9 +90,7 @@ def in_words(found: Bytes) -> str:
 
 
 def shards_of(config: Config) -> tuple[float, float]:
-    """The fractions of a network's tensors and of its gradient that one process has on its device,
-    while nothing computes.
-    """
+    """The fractions of a network and of its gradient that a process has while nothing computes."""
     node = config["hardware"]
     if not is_sharded(config):
         return 1.0, 1.0
@@ -120,9 +118,7 @@ def published_rewards() -> dict[str, int]:
 
 
 def _rewards(config: Config) -> float:
-    """Bytes of the networks of all rewards on this device, also of those that only evaluations
-    compute.
-    """
+    """Bytes of the networks of all rewards on this device, those of evaluations among them."""
     if config["scoring"]["device"] is not None:
         return 0.0
     return sum(reward_weights(config[k], is_gpu=on_gpu(config)) for k in ("reward", "eval_rewards"))
@@ -167,9 +163,8 @@ def describe_memory(config: Config, found: Bytes | None) -> str:
         return f"not known before {config['model'].get('path')} is loaded"
     available, device = available_memory(config)
     each = "in each process " if processes_of(config) > 1 else ""
-    return f"{each}{in_words(found)}" + (
-        f"; {device} has {available / GIB:.0f}" if available else ""
-    )
+    has = f"; {device} has {available / GIB:.0f}" if available else ""
+    return f"{each}{in_words(found)}{has}"
 
 
 def memory_notes(config: Config, traits: Traits, found: Bytes | None) -> Iterator[str]:
@@ -177,10 +172,8 @@ def memory_notes(config: Config, traits: Traits, found: Bytes | None) -> Iterato
     available, device = available_memory(config)
     if found is None or available is None or peak_of(found) <= USABLE_FRACTION * available:
         return
-    short = (
-        f"this needs about {peak_of(found) / GIB:.1f} GiB and {device} has {available / GIB:.0f}"
-    )
-    yield f"{short}{_remedies(config, traits)}"
+    needed = f"this needs about {peak_of(found) / GIB:.1f} GiB"
+    yield f"{needed} and {device} has {available / GIB:.0f}{_remedies(config, traits)}"
 
 
 def explain_out_of_memory(error: BaseException, config: Config) -> str:
@@ -198,9 +191,7 @@ def _remedies(config: Config, traits: Traits) -> str:
 
 
 def suggestions(config: Config, traits: Traits) -> list[str]:
-    """The overrides that lower the peak most, each with what it saves alone; the first ones where
-    the run can't be estimated.
-    """
+    """The overrides that lower the peak most, each with what it saves alone, if that is known."""
     changed = {word: with_values(config, values) for word, values in REMEDIES.items()}
     found = estimate(config, traits)
     if found is None:

@@ -11,6 +11,7 @@ import json
 import math
 import struct
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -90,9 +91,7 @@ class Activations:
         return float(self.scale * rate * pixels)
 
     def adapters(self, rank: int, targets: LoraTargets) -> float:
-        """Parameters of LoRA adapters. Named `targets` count as their share of the default ones, as
-        if all were of one size.
-        """
+        """Parameters of LoRA adapters. Named `targets` count as if all modules were of one size."""
         default, linear = self.row["targets"]
         count = count_targets(targets, linear) or default
         return float(self.scale * rank * self.row["lora"] * count / default)
@@ -177,10 +176,9 @@ def parts_of(path: str) -> Mapping[str, Part] | None:
         if path in row["hub"]:
             return {LANGUAGE_MODEL: _language_part(row["config"], row["parameters"])}
     folder = folder_of(path)
-    try:
+    with suppress(OSError, ValueError, KeyError, struct.error):
         return None if folder is None else _folder_parts(folder)
-    except (OSError, ValueError, KeyError, struct.error):
-        return None
+    return None
 
 
 @lru_cache(maxsize=64)  # a plan asks several times

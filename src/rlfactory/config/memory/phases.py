@@ -89,8 +89,8 @@ def _is_half(config: Config, when: str) -> bool:
 def _way(config: Config, when: str) -> str:
     """How a network is used in `rollout` or `learning`, as rows of activations name it."""
     again = when == "learning" and config["memory"]["gradient_checkpointing"]
-    words = [config["model"]["finetune"], "half" if _is_half(config, when) else "float"]
-    return " ".join([*words, *["checkpointed"] * again])
+    way = f"{config['model']['finetune']} {'half' if _is_half(config, when) else 'float'}"
+    return f"{way} checkpointed" if again else way
 
 
 DECODER_GRADIENT = 7.5
@@ -118,9 +118,8 @@ def image_use(config: Config, traits: Traits) -> Use:
     adapters = rates.adapters(model["lora_rank"], model.get("lora_targets"))
     whole = replace(first, parameters=trained * first.parameters)
     element = BYTES[config["precision"]["weights"]]
-    encoders = element * float(
-        sum(p.parameters for n, p in parts.items() if n.startswith(ENCODERS))
-    )
+    encoding_parts = (part for name, part in parts.items() if name.startswith(ENCODERS))
+    encoders = element * float(sum(part.parameters for part in encoding_parts))
     # all prompts may be encoded before the first iteration, while the network is on the CPU
     ahead = config["prompt_cache"] is not None and not trait(config["prompts"], "endless", False)
     stays = not (ahead or memory["offload_text"])
@@ -145,10 +144,7 @@ def image_use(config: Config, traits: Traits) -> Use:
         trained * (first.parameters if full else adapters),
         max(encoding * (not stays), waiting + _gathered(config, whole, "rollout") + drawing),
         waiting + _gathered(config, first, "learning") + config["micro_batch"] * learning,
-        {
-            "text encoders": encoders * stays,
-            "autoencoder": 0.0 if visits else autoencoder,
-        },
+        {"text encoders": encoders * stays, "autoencoder": 0.0 if visits else autoencoder},
     )
 
 
@@ -182,8 +178,8 @@ def text_tokens(config: Config, traits: Traits, vae: Part) -> int:
 
 
 def latent_area(vae: Part, config: Config, size: Size) -> int:
-    """The number of latents, in space and time, of images or videos of a size in pixels: in time
-    one of the first frame, and of groups of further ones.
+    """The number of latents of an image or a video of a size: in time one of the first frame, and
+    one of each group of further ones.
     """
     frames = (int(config["model"].get("frames", 1)) - 1) // latent_group(vae.config) + 1
     return frames * (pixels_of(size) // (latent_pixels(vae.config) or 1) ** 2)
@@ -245,9 +241,7 @@ def _cached(network: Part) -> float:
 
 
 def _lengths(config: Config, traits: Traits) -> tuple[int, int, int | None]:
-    """About how many tokens the longest prompt, response, and completion of the data have; None
-    where the data have none.
-    """
+    """About how many tokens the longest prompt, response and, if any, completion of data have."""
     rows, algo, model = known_rows(config, traits), config["algo"], config["model"]
 
     def longest(texts: list[str]) -> int:

@@ -39,7 +39,7 @@ def data_sets(sources: Any, made: Translation) -> None:
 
 def prompts_of_folder(place: Any, made: Translation, folder: Path = Path()) -> None:
     """A folder of prompts `train.txt` or `train.jsonl`, by its name or its files."""
-    if option := PROMPTS.get(str(place).rstrip("/").rpartition("/")[2].lower()):
+    if option := PROMPTS.get(Path(place).name.lower()):
         made.type(f"prompts={option}")
         return
     kind = "txt" if (folder / place / "train.txt").is_file() else "jsonl"
@@ -99,8 +99,7 @@ def _entries(given: Any) -> list[Mapping[str, Any]]:
 
 def rewards(given: Any, made: Translation) -> None:
     """Flow-Factory's rewards: names with weights, and options that are left out."""
-    entries = _entries(given)
-    if entries:
+    if entries := _entries(given):
         combined({str(e.get("reward_model")): e.get("weight", 1.0) for e in entries}, made)
     for option, value in (pair for entry in entries for pair in entry.items()):
         if option not in ("name", "reward_model", "weight"):
@@ -141,15 +140,14 @@ def rewards_of_texts(given: Any, made: Translation) -> None:
         return
     left = [name for name, ours in zip(names, found, strict=True) if not ours]
     typed = [ours for ours in found if ours]
-    is_weighted = bool(weights and typed and not left)
+    is_weighted = weights and typed and not left
     if typed:
         is_list = len(typed) > 1 or is_weighted
         made.type(f"reward=[{','.join(typed)}]" if is_list else f"reward={typed[0]}")
     if is_weighted:
         made.type(f"reward.weights=[{','.join(f'{weight:g}' for weight in weights)}]")
     elif weights:
-        reason = "reward.weights=[...], in the order of reward=[...]"
-        made.drop("reward_weights", weights, reason)
+        made.drop("reward_weights", weights, "reward.weights=[...], in the order of reward=[...]")
     if left:
         reason = "of your own: reward=FILE.py:NAME; several: reward=[FILE.py:NAME,length]"
         made.drop("reward_funcs", left, reason)

@@ -41,11 +41,7 @@ def kinds() -> str:
 
 
 def translate_file(source: str, processes: int = 1) -> Translation:
-    """Translate a configuration file of another library.
-
-    Args:
-        source: a path.
-        processes: GPUs that a file is for which does not say it.
+    """Translate another library's configuration file, for `processes` GPUs if it does not say it.
 
     Raises:
         PlanError: the file can't be read, or is none that is known.
@@ -97,9 +93,7 @@ def _parsed(text: str, file: Path) -> Any:
 
 
 def library_of(content: Content, program: str) -> str | None:
-    """The library that options are of, by the program that they are given to, or by their keys: the
-    one that asks for most of them.
-    """
+    """The library of options, by the program that they are given to or by most of their keys."""
     keys, data = [key for key, _ in leaves(content)], libraries()
     if named := next((n for n, own in data.items() if own.get("program", "\0") in program), None):
         return named
@@ -116,6 +110,7 @@ def library_of(content: Content, program: str) -> str | None:
 def of_keys(content: Content, processes: int, program: str = "") -> Translation | None:
     """The translation of options, by the program that they are given to and by their keys."""
     library = library_of(content, program)
+    trainer = None
     if library is None or library == "TRL":
         trainer = _trainer_of_program(program, content) or trainer_of(content)
         trainer = "rloo" if trainer == "grpo_token" and content.get("rloo") else trainer
@@ -126,17 +121,13 @@ def of_keys(content: Content, processes: int, program: str = "") -> Translation 
         processes = int(content.get("num_processes") or processes)
     elif library == "ms-swift":
         trainer = _chosen("rlhf_type", str(content.get("rlhf_type", "sft")))
-    else:
-        trainer = None
-    if library == "Flow-Factory":
+    elif library == "Flow-Factory":
         processes = int(content.get("num_processes") or 1)
     return None if library is None else translate(library, content, processes, trainer)
 
 
 def _trainer_of_program(program: str, content: Content) -> str | None:
-    """The option of `algo` for a command of TRL, or by the name of a script, such as `dpo_vlm.py`,
-    with options of transformers; None where neither names a trainer.
-    """
+    """The option of `algo` by a command of TRL, or by the name of a script such as `dpo_vlm.py`."""
     if found := re.search(r"\btrl (\w+)", program):
         return _chosen("trl", found[1])
     script, data = program.rpartition(" ")[2], libraries()["TRL"]
@@ -150,7 +141,7 @@ def _trainer_of_program(program: str, content: Content) -> str | None:
 
 def of_hydra(text: str) -> Content:
     """Options of a file with `_target_`s: the class under `target`, references resolved, variables
-    by their defaults, by their values where they have none, else by their names.
+    by their defaults, else their values, else their names.
     """
     text = _TARGET.sub(r"target: \1", text)
     while _VARIABLE.search(text):
@@ -160,9 +151,8 @@ def of_hydra(text: str) -> Content:
 
 
 def _of_variable(found: re.Match[str]) -> str:
-    name, default, decoded = found.groups()
-    is_left = default is None and decoded is None
-    return os.environ.get(name, name) if is_left else default or decoded or ""
+    name, *given = found.groups()
+    return os.environ.get(name, name) if given == [None, None] else "".join(filter(None, given))
 
 
 def _resolved(node: Any, root: Content) -> Any:
@@ -173,8 +163,8 @@ def _resolved(node: Any, root: Content) -> Any:
 
 
 def _of_command(options: Options, processes: int, folders: Iterable[Path]) -> Translation | None:
-    """The translation of a command, by its program, with the options of a file that it reads, which
-    is looked for in the working directory and in the folders.
+    """The translation of a command, by its program, with the options of a file that it reads, from
+    the working directory or one of the folders.
     """
     config = str(options.values.get("config", ""))
     if not options.values:
@@ -196,11 +186,8 @@ def _of_command(options: Options, processes: int, folders: Iterable[Path]) -> Tr
         content = {**of_file, **own}
     made = of_keys(content, max(options.processes, processes), options.program)
     if made is not None:
-        made.notes += [
-            f"{word}: the script, which is not run, says no value"
-            for word in made.words.values()
-            if _COMPUTED.search(word)
-        ]
+        unknown = [word for word in made.words.values() if _COMPUTED.search(word)]
+        made.notes += [f"{word}: the script, which is not run, says no value" for word in unknown]
     return made
 
 
@@ -238,13 +225,9 @@ def libraries() -> Mapping[str, Mapping[str, Any]]:
     files = sorted((Path(__file__).parent / "libraries").glob("*.yaml"))
     found = {file.stem: yaml.safe_load(file.read_text(encoding="utf-8")) for file in files}
     for data in found.values():
-        data["nothing"] = {
-            **found.get(data.get("nothing", {}).get("include"), {}).get("nothing", {}),
-            **data.get("nothing", {}),
-        }
-        data["rows"], data["last"] = (
-            [*_rows(data.get(name, ()), found)] for name in ("rows", "last")
-        )
+        nothing = data.get("nothing", {})
+        data["nothing"] = {**found.get(nothing.get("include"), {}).get("nothing", {}), **nothing}
+        data |= {name: [*_rows(data.get(name, ()), found)] for name in ("rows", "last")}
     return {data["library"]: data for data in found.values()}
 
 
@@ -256,18 +239,11 @@ def _rows(rows: Iterable[Content], found: Mapping[str, Content]) -> Iterator[Con
 
 
 def translate(
-    library: str,
-    content: Mapping[str, Any],
-    processes: int = 1,
-    trainer: str | None = None,
+    library: str, content: Content, processes: int = 1, trainer: str | None = None
 ) -> Translation:
-    """Translate the options of a library, nested or dotted.
+    """Translate the options of a library, nested or dotted, that are for a number of GPUs.
 
-    Args:
-        library: its name.
-        content: its options.
-        processes: the number of GPUs that they are for.
-        trainer: the option of `algo`, where the options do not say it.
+    `trainer` is the option of `algo`, where the options do not say it.
 
     Raises:
         PlanError: a choice is none that is here.

@@ -36,8 +36,8 @@ FOREMOST = ("experiment", "algo", "model", "recipe")
 LONGEST = 80
 """Characters of a value without a counterpart that are shown."""
 FUNCTIONS: dict[str, Any] = {
-    **{"abs": abs, "float": float, "int": int, "isinstance": isinstance, "len": len, "list": list},
-    **{"max": max, "min": min, "round": round, "str": str},
+    function.__name__: function
+    for function in (abs, float, int, isinstance, len, list, max, min, round, str)
 }
 """Functions that formulas may use."""
 Row = Mapping[str, Any]
@@ -82,8 +82,8 @@ class Translation:
         return [self.words[key] for key in ordered]
 
     def text(self, source: str) -> str:
-        """The command, and as comments what it leaves out."""
-        lines = [f"# {self.peer}: {source}", "rlfactory " + _folded(self.command())]
+        """The command, on lines that a backslash continues, and as comments what it leaves out."""
+        lines = [f"# {self.peer}: {source}", f"rlfactory {_folded(self.command())}"]
         if self.notes:
             lines += ["", "# what differs:", *(f"#   {note}" for note in self.notes)]
         if self.dropped:
@@ -129,10 +129,8 @@ class Translation:
         value = self.named["value"]
         if "call" in row:
             self.calls[row["call"]](value, self)
-        choices = {
-            str(typed_value(k)).strip("'"): words for k, words in row.get("choices", {}).items()
-        }
-        chosen = choices.get(str(typed_value(value)).strip("'").lower())
+        choices = {typed_value(k).strip("'"): words for k, words in row.get("choices", {}).items()}
+        chosen = choices.get(typed_value(value).strip("'").lower())
         if row.get("refuse"):
             self._refuse(row, key, value, choices)
         elif chosen is not None and chosen.startswith("!"):
@@ -149,8 +147,11 @@ class Translation:
             self.type(*(f"{other}{word.removeprefix(group)}" for word in below))
         if "note" in row and chosen is None:
             self.notes.append(self._filled(row["note"]))
-        if "untype" in row:
-            self._take_back(row["untype"], row.get("drop"))
+        if group := row.get("untype"):
+            if "drop" in row:
+                self.drop(group, self.words[group].partition("=")[2], row["drop"])
+            for typed in [typed for typed in self.words if typed.partition(".")[0] == group]:
+                del self.words[typed]
         elif "drop" in row and not (chosen and chosen.startswith("!")):
             self.drop(key, value, row["drop"])
 
@@ -165,13 +166,6 @@ class Translation:
             message = f"is {str(value).lower()}; known are {', '.join(known)}"
             raise PlanError([Problem(key, message, "rlfactory list")])
         self.type(*chosen.split())
-
-    def _take_back(self, group: str, reason: str | None) -> None:
-        words = self.words
-        if reason is not None:
-            self.drop(group, words[group].partition("=")[2], reason)
-        for key in [key for key in words if key.partition(".")[0] == group]:
-            del words[key]
 
     def value(self, key: str) -> Any:
         """What a formula gives, is typed for one of our keys, or given for one of theirs."""
@@ -207,10 +201,10 @@ class Translation:
         """The numbers by which counts of other units are converted, as far as they are typed."""
         names = ("iterations", "epochs", "updates_per_iteration", "prompts_per_iteration")
         typed = {key: int(self.value(key)) for key in (*names, "group_size") if key in self.words}
-        length = self.words.get("dynamics.length", "=0").partition("=")[2]
+        length = self.words.get("dynamics.length", "").partition("=")[2]
         known = {"epochs": 1, "updates_per_iteration": 1}
         known |= {"processes": self.given.get("processes", 1), **typed}
-        return {**known, "dynamics": {"length": int(length)} if length != "0" else {}}
+        return {**known, "dynamics": {"length": int(length)} if length else {}}
 
     def translate_rest(self, peers: Sequence[str], nothing: Mapping[str, str]) -> None:
         """Translate what is left by the table of names, and list what has no counterpart."""
@@ -236,11 +230,12 @@ class Translation:
                 self.drop(key, value, reason or UNKNOWN)
 
 
+@dataclass
 class _Names:
     """The names that formulas know: `train.beta` is the value of this key, or false."""
 
-    def __init__(self, made: Translation, prefix: str = "") -> None:
-        self._made, self._prefix = made, prefix
+    _made: Translation
+    _prefix: str = ""
 
     def __getitem__(self, name: str) -> Any:
         if name in FUNCTIONS:
@@ -249,19 +244,17 @@ class _Names:
         value = self._made.sizes().get(key, self._made.value(key))
         return _Names(self._made, f"{key}.") if value is None else value
 
-    def __getattr__(self, name: str) -> Any:
-        return self[name]
+    __getattr__ = __getitem__
 
     def __bool__(self) -> bool:
         return False
 
 
-def _folded(words: list[str], width: int = 96) -> str:
-    """Words of a shell command on lines that a backslash continues."""
-    lines, line = [], ""
+def _folded(words: list[str]) -> str:
+    lines = [""]
     for word in map(shlex.quote, words):
-        if line and len(line) + len(word) > width:
-            lines.append(line)
-            line = ""
-        line += f" {word}" if line else word
-    return " \\\n  ".join([*lines, line])
+        if lines[-1] and len(lines[-1]) + len(word) > 96:
+            lines.append(word)
+        else:
+            lines[-1] += f" {word}" if lines[-1] else word
+    return " \\\n  ".join(lines)

@@ -82,29 +82,24 @@ def _content() -> dict[str, Any]:
 @cache
 def tables() -> Mapping[str, tuple[Name, ...]]:
     """The rows by subject."""
-    others = ("libraries", "nearest", "options")
-    return {
-        subject: tuple(row for entry in entries for row in _rows(entry))
-        for subject, entries in _content().items()
-        if subject not in others
-    }
-
-
-def _rows(entry: Mapping[str, Any]) -> Iterator[Name]:
-    libraries = _content()["libraries"]
-    for name, codes in entry["there"].items():
-        peers = [peer for code in codes.split() for peer in libraries.get(code, [code])]
-        yield row_of(name, entry, tuple(dict.fromkeys(peers)))
+    libraries, rows = _content()["libraries"], dict[str, tuple[Name, ...]]()
+    for subject, entries in _content().items():
+        if subject in ("libraries", "nearest", "options"):
+            continue
+        rows[subject] = ()
+        for name, codes, entry in ((*pair, e) for e in entries for pair in e["there"].items()):
+            peers = [peer for code in codes.split() for peer in libraries.get(code, [code])]
+            rows[subject] += (row_of(name, entry, tuple(dict.fromkeys(peers))),)
+    return rows
 
 
 def row_of(name: str, entry: Mapping[str, Any], peers: tuple[str, ...] = ()) -> Name:
     """A row as a file has it."""
     ours = entry.get("ours", "")
     words = ours if isinstance(ours, str) else " | ".join(ours)
-    with_, choices, by = (tuple(entry.get("with", ())), entry.get("choices", {}), entry.get("by"))
-    return Name(
-        name, peers, words, entry.get("note", ""), with_, choices, by or "", entry.get("when", "")
-    )
+    theirs = {"note": "caveat", "choices": "choices", "by": "by", "when": "when"}
+    given = {name: entry[key] for key, name in theirs.items() if key in entry}
+    return Name(name, peers, words, bases=tuple(entry.get("with", ())), **given)
 
 
 @cache
@@ -124,15 +119,12 @@ def find(key: str, config: Mapping[str, Any], *peers: str) -> Name | None:
         peers: the libraries that count; by default all.
     """
     parts = key.split(".")
+    patterns = [name for name in _by_name() if "*" in name]
     for start in range(len(parts)):
         end = ".".join(parts[start:])
         # a pattern is of one component, or of all below its beginning
-        patterns = [
-            name
-            for name in _by_name()
-            if "*" in name and (name.endswith(".*") or start == len(parts) - 1)
-        ]
-        for name in [end, *(name for name in patterns if fnmatchcase(end, name))]:
+        fitting = [n for n in patterns if n.endswith(".*") or start == len(parts) - 1]
+        for name in [end, *(name for name in fitting if fnmatchcase(end, name))]:
             for row in _by_name().get(name, []):
                 if (not peers or {*peers} & {*row.peers}) and row.applies(config):
                     return row

@@ -118,8 +118,8 @@ def _filled(text: str, variables: Mapping[str, str]) -> str:
     """A text with the values of variables and of sums; what has none stays as it is written."""
     made, at = "", 0
     while found := re.compile(r"(?<!\\)\$").search(text, at):
-        end = _end(text, found.start())
-        made += text[at : found.start()] + _value(text[found.start() : end], variables)
+        start, end = found.start(), _end(text, found.start())
+        made += text[at:start] + _value(text[start:end], variables)
         at = end
     return made + text[at:]
 
@@ -169,11 +169,10 @@ def _number(written: str, variables: Mapping[str, str]) -> str:
 
 
 def _computed(node: ast.AST) -> int:
-    match node:
-        case ast.Constant(int(value)):
-            return value
-        case ast.BinOp(left, operation, right):
-            return _OPERATIONS[type(operation)](_computed(left), _computed(right))
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value
+    if isinstance(node, ast.BinOp):
+        return _OPERATIONS[type(node.op)](_computed(node.left), _computed(node.right))
     raise KeyError(node)
 
 
@@ -191,12 +190,9 @@ def _options(words: list[str]) -> Options:
             key, _, value = word.lstrip("+").partition("=")
             made.values[key] = _read(value)
         elif name:
-            given = made.values[name]
-            made.values[name] = (
-                _read(word)
-                if given is True
-                else [*(given if isinstance(given, list) else [given]), _read(word)]
-            )
+            given, value = made.values[name], _read(word)
+            several = [*(given if isinstance(given, list) else [given]), value]
+            made.values[name] = value if given is True else several
     return made
 
 

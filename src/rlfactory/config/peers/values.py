@@ -50,11 +50,8 @@ def is_place(value: str) -> bool:
 
 def model(value: str, config: Config) -> list[Words]:
     """A model by hub id or folder: the option of its kind, and the path; or that of a typed one."""
-    known = option_of(value)
-    return [
-        *([(f"model={known}", f"model.path={value}")] if known else []),
-        (f"model.path={value}",),
-    ]
+    path, known = f"model.path={value}", option_of(value)
+    return [(f"model={known}", path), (path,)] if known else [(path,)]
 
 
 def reward(value: str, config: Config) -> list[Words]:
@@ -113,11 +110,8 @@ def loggers(value: str, config: Config) -> list[Words]:
     kept = [name for name in names if name != "jsonl"] or ["jsonl"]
     if not {*kept} <= {*options("logger")}:
         return []
-    return [
-        (f"logger={kept[0]}",)
-        if len(kept) == 1
-        else ("logger=several", f"logger.of=[{','.join(kept)}]")
-    ]
+    several = ("logger=several", f"logger.of=[{','.join(kept)}]")
+    return [several if len(kept) > 1 else (f"logger={kept[0]}",)]
 
 
 def _updates(value: str, count: int) -> str:
@@ -151,11 +145,12 @@ def _per(value: str, of: int) -> str:
     return value if count is None else f"{max(1, round(count / of)) if count > 0 else 0}"
 
 
-_NAMED: tuple[Callable[[str, Config], str | list[Words]], ...] = (
+Conversion = Callable[[str, Config], str | list[Words]]
+_NAMED: tuple[Conversion, ...] = (
     *(model, reward, prompts, dynamics, guidance, clip_pair, loggers, resume),
     *(share_of_run, share_of_length),
 )
-CONVERSIONS: Mapping[str, Callable[[str, Config], str | list[Words]]] = {
+CONVERSIONS: Mapping[str, Conversion] = {
     **{function.__name__: function for function in _NAMED},
     # PEFT's word for all layers is none of their names
     "listed": lambda v, _: v if v.startswith("[") or v == "all-linear" else f"[{v}]",
@@ -163,9 +158,7 @@ CONVERSIONS: Mapping[str, Callable[[str, Config], str | list[Words]]] = {
     "decimal": lambda v, _: f"{float(v)}",
     "bound": lambda v, _: f"{max(abs(float(part)) for part in v.strip('[]').split(','))}",
     # one number for a square
-    "edges": lambda v, _: (
-        v.strip("[]").split(",")[0] if len({*v.strip("[]").split(",")}) == 1 else v
-    ),
+    "edges": lambda v, _: next(iter(e)) if len(e := {*v.strip("[]").split(",")}) == 1 else v,
     "updates_of_prompts": lambda v, config: _updates(v, config["prompts_per_iteration"]),
     "updates_of_samples": lambda v, config: _updates(
         v, config["prompts_per_iteration"] * config.get("group_size", 1)
@@ -176,8 +169,6 @@ CONVERSIONS: Mapping[str, Callable[[str, Config], str | list[Words]]] = {
     ),
     "groups_of_samples": lambda v, config: _per(v, config["group_size"]),
     # a measure that can't be converted
-    "present_iterations": lambda _, config: (
-        str(config["iterations"]) if "iterations" in config else []
-    ),
+    "present_iterations": lambda _, config: str(config.get("iterations", "")) or [],
 }
 """Conversions of a value, by the names that rows have under `by`."""

@@ -39,15 +39,8 @@ the configuration. A constructor names those that it needs."""
 _PASSED = {"self"}.union(*RUNTIME_ARGUMENTS.values())
 _LITERALS = (str, int, float, bool, tuple, list, dict, frozenset, set, type(None))
 _BUILTINS: Mapping[str, Any] = {
-    "Any": Any,
-    "None": None,
-    "int": int,
-    "float": float,
-    "bool": bool,
-    "str": str,
-    "list": list[Any],
-    "tuple": list[Any],
-    "dict": dict,
+    **{kind.__name__: kind for kind in (int, float, bool, str, dict)},
+    **{"Any": Any, "None": None, "list": list[Any], "tuple": list[Any]},
 }
 
 
@@ -83,9 +76,7 @@ class Signature:
 
 
 def read_signature(target: str) -> Signature:
-    """The signature of a class or function by its import path, or of a live object; TargetError if
-    there is none.
-    """
+    """The signature of what an import path or a live object's name names; TargetError if none."""
     if is_reference(target):
         return live_signature(target.partition(":")[2], resolve(target))
     return _read_signature(target)
@@ -134,21 +125,21 @@ def constructor_parameters(kind: type) -> list[inspect.Parameter]:
     return [*found.values()]
 
 
+def _signature_of(node: object) -> Signature:
+    """That of a component's class by its configuration; an empty one where it can't be read."""
+    with suppress(KeyError, TargetError):
+        return read_signature(str(node["_target_"] if isinstance(node, Mapping) else ""))
+    return Signature("", {})
+
+
 def trait(node: object, name: str, default: Any = None) -> Any:
     """A constant of a component's class by its configuration; `default` where it has none."""
-    try:
-        signature = read_signature(str(node["_target_"])) if isinstance(node, Mapping) else None
-    except (KeyError, TargetError):
-        return default
-    return default if signature is None else signature.class_constants.get(name, default)
+    return _signature_of(node).class_constants.get(name, default)
 
 
 def parameters_of(node: object) -> Mapping[str, Parameter]:
     """The parameters of a component's class; none where it can't be read."""
-    try:
-        return read_signature(str(node["_target_"])).parameters if isinstance(node, Mapping) else {}
-    except (KeyError, TargetError):
-        return {}
+    return _signature_of(node).parameters
 
 
 @cache
@@ -161,23 +152,19 @@ def _read_signature(target: str) -> Signature:
         raise TargetError(f"{target} is neither a class nor a function")
     ancestors = lineage(module, node)
     traits: dict[str, Any] = {}
+    fields: dict[str, Parameter] = {}
     for owner, ancestor in reversed(ancestors):
         traits |= _literals(owner, ancestor)
-    found: dict[str, Parameter] = {}
-    passes_on = False
+        if any("dataclass" in ast.unparse(line) for line in ancestor.decorator_list):
+            fields |= _dataclass_fields(owner, ancestor)
+    found, passes_on = dict[str, Parameter](), False
     for owner, ancestor in ancestors:
         for item in statements(ancestor.body):
             if isinstance(item, ast.FunctionDef) and item.name == "__init__":
-                found = _parameters(owner, item) | found
+                found, passes_on = _parameters(owner, item) | found, True
                 if item.args.kwarg is None:
                     return Signature(name, _without_absent(found, traits), traits)
-                passes_on = True
-    if passes_on:
-        return Signature(name, found, traits, takes_any=True)
-    for owner, ancestor in reversed(ancestors):
-        if any("dataclass" in ast.unparse(line) for line in ancestor.decorator_list):
-            found |= _dataclass_fields(owner, ancestor)
-    return Signature(name, found, traits)
+    return Signature(name, found if passes_on else fields, traits, takes_any=passes_on)
 
 
 def lineage(module: Module, node: ast.ClassDef) -> list[tuple[Module, ast.ClassDef]]:
@@ -233,7 +220,9 @@ def _dataclass_fields(module: Module, node: ast.ClassDef) -> dict[str, Parameter
     for item in node.body:
         if not isinstance(item, ast.AnnAssign) or not isinstance(item.target, ast.Name):
             continue
-        options = _field_options(item.value)
+        options: set[str | None] = set() if item.value is None else {"value"}
+        if isinstance(item.value, ast.Call) and "field" in _names(item.value.func):
+            options = {keyword.arg for keyword in item.value.keywords}
         if {"ClassVar", "KW_ONLY"} & set(_names(item.annotation)) or "init" in options:
             continue
         given = bool({"default", "default_factory", "value"} & options)
@@ -244,13 +233,6 @@ def _dataclass_fields(module: Module, node: ast.ClassDef) -> dict[str, Parameter
 
 def _names(node: ast.expr) -> Iterator[str]:
     return (n.id if isinstance(n, ast.Name) else getattr(n, "attr", "") for n in ast.walk(node))
-
-
-def _field_options(value: ast.expr | None) -> set[str | None]:
-    """The keywords of `field(...)`; a plain default counts as `value`."""
-    if isinstance(value, ast.Call) and "field" in _names(value.func):
-        return {keyword.arg for keyword in value.keywords}
-    return set() if value is None else {"value"}
 
 
 def _known_type(module: Module, node: ast.expr | None) -> Any:
@@ -283,19 +265,16 @@ def _generic(module: Module, name: str, inner: ast.expr) -> Any:
         nothing = [None] if name == "Optional" else []
         return _union([*(_type(module, item) for item in items), *nothing])
     if name == "Annotated":
-        bounds = [_interval(mark) for mark in items[1:] if isinstance(mark, ast.Call)]
+        calls = [mark for mark in items[1:] if isinstance(mark, ast.Call)]
+        marks = [call.keywords for call in calls if "Interval" in _names(call.func)]
+        given = [{str(k.arg): ast.literal_eval(k.value) for k in keywords} for keywords in marks]
+        bounds = [types.Interval(**limits) for limits in given]
         return typing.Annotated[_known_type(module, items[0]), *bounds, None]
     if name in ("dict", "Dict", "Mapping") and len(items) == 2:
         return dict[_known_type(module, items[0]), _known_type(module, items[1])]  # type: ignore[misc]
     if name in ("list", "List", "Sequence", "Iterable"):
         return list[_known_type(module, inner)]  # type: ignore[misc]
     return list[Any] if name in ("tuple", "Tuple") else _Unknown
-
-
-def _interval(mark: ast.Call) -> types.Interval | None:
-    if ast.unparse(mark.func).rpartition(".")[2] != "Interval":
-        return None
-    return types.Interval(**{str(k.arg): ast.literal_eval(k.value) for k in mark.keywords})
 
 
 def _union(kinds: list[Any]) -> Any:

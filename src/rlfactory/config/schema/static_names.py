@@ -57,12 +57,10 @@ def resolve_expression(module: Module, node: ast.expr) -> tuple[Module, ast.stmt
         for item in statements(module.tree.body):
             for alias in item.names if isinstance(item, ast.Import | ast.ImportFrom) else ():
                 if (alias.asname or alias.name) == prefix:
-                    within = (
-                        f"{absolute_module(module, item)}."
-                        if isinstance(item, ast.ImportFrom)
-                        else ""
-                    )
-                    return _resolve_in(f"{within}{alias.name}", node.attr, module)
+                    where = alias.name
+                    if isinstance(item, ast.ImportFrom):
+                        where = f"{absolute_module(module, item)}.{where}"
+                    return _resolve_in(where, node.attr, module)
     return module, None
 
 
@@ -87,10 +85,8 @@ def statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 
 def absolute_module(module: Module, item: ast.ImportFrom) -> str:
     """The full name of the module that a `from ... import` reads."""
-    if not item.level:
-        return item.module or ""
     parts = module.name.split(".")
-    kept = parts[: len(parts) - item.level + int(module.is_package)]
+    kept = parts[: len(parts) - item.level + int(module.is_package)] if item.level else []
     return ".".join([*kept, *([item.module] if item.module else [])])
 
 

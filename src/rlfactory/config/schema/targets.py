@@ -6,6 +6,7 @@ import ast
 import importlib
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import deepcopy
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
@@ -26,20 +27,11 @@ PLUGINS = "rlfactory.conf"
 OPTIMIZERS = ("bitsandbytes.optim", "torch.optim")
 # Only packages that hold components: were all of ours allowed, a YAML file could name
 # `rlfactory.config.schema.targets.instantiate`, which calls whatever its arguments say.
-ALLOWED_PACKAGES = (
-    "rlfactory.algo.advantage",
-    "rlfactory.algo",
-    "rlfactory.dynamics",
-    "rlfactory.engine",
-    "rlfactory.hardware",
-    "rlfactory.model",
-    "rlfactory.prompts",
-    "rlfactory.regularizer",
-    "rlfactory.reward",
-    "rlfactory.run.loggers",
-    "rlfactory.optimizer",
-    *OPTIMIZERS,
+_WITH_COMPONENTS = (
+    *("algo", "dynamics", "engine", "hardware", "model", "prompts", "regularizer", "reward"),
+    *("run.loggers", "optimizer"),
 )
+ALLOWED_PACKAGES = (*(f"rlfactory.{name}" for name in _WITH_COMPONENTS), *OPTIMIZERS)
 
 
 def _installed_roots() -> list[str]:
@@ -53,8 +45,8 @@ def plugins() -> Mapping[str, str]:
 
 
 def is_allowed(target: str, trust: Sequence[str] = ()) -> bool:
-    """Whether a target lies below an allowed root; no trust opens the rest of our own package. An
-    object that the caller of the Python interface handed over is allowed.
+    """Whether a target lies below an allowed root, or is a live object; no trust opens the rest of
+    our own package.
     """
     roots = [*_installed_roots(), *trust, *trusted_packages()]
     return is_reference(target) or _below(target, [root for root in roots if root != "rlfactory"])
@@ -67,16 +59,12 @@ def trusted_by(config: Mapping[str, Any]) -> list[str]:
 
 
 def is_foreign_optimizer(target: str) -> bool:
-    """Whether a target is an optimiser of another library, which has more options than a file
-    shows.
-    """
+    """Whether a target is another library's optimiser, which has more options than a file shows."""
     return _below(target, OPTIMIZERS)
 
 
 def is_installed(target: str) -> bool:
-    """Whether a target is a part of this package, of an optimiser's or of an installed plug-in; or
-    an object that the caller of the Python interface handed over.
-    """
+    """Whether a target is of this package, an optimiser's or a plug-in's, or a live object."""
     return is_reference(target) or _below(target, _installed_roots())
 
 
@@ -149,15 +137,12 @@ def _instantiate_inside(value: object, key: str, available: Mapping[str, object]
     """A value with the nodes inside it replaced by objects."""
     if not contains_targets(value):
         return value
-    if isinstance(value, Mapping):
-        if _is_node(value):
-            return instantiate(value, key, **available)
-        return {
-            name: _instantiate_inside(inner, f"{key}.{name}", available)
-            for name, inner in value.items()
-        }
-    assert isinstance(value, Sequence)
-    return [_instantiate_inside(inner, f"{key}.{i}", available) for i, inner in enumerate(value)]
+    if isinstance(value, Mapping) and _is_node(value):
+        return instantiate(value, key, **available)
+    assert isinstance(value, Mapping | Sequence)
+    pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
+    made = {name: _instantiate_inside(v, f"{key}.{name}", available) for name, v in pairs}
+    return made if isinstance(value, Mapping) else [*made.values()]
 
 
 def _runtime_arguments(target: Any, available: Mapping[str, object]) -> dict[str, object]:
@@ -250,8 +235,7 @@ def _completed(function: Callable[..., Any], owner: str) -> Callable[..., Any]:
 
 
 def _function(node: ast.FunctionDef, module: str) -> Callable[..., Any]:
-    plain = ast.parse(ast.unparse(node)).body[0]
-    assert isinstance(plain, ast.FunctionDef)
+    plain = deepcopy(node)
     plain.decorator_list, plain.returns = [], None
     for argument in ast.walk(plain.args):
         if isinstance(argument, ast.arg):
