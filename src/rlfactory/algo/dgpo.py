@@ -9,10 +9,11 @@ from torch.nn.functional import softplus
 
 from rlfactory.algo.base import Loss
 from rlfactory.algo.ops.groups import GroupAlgorithm, cell_means
+from rlfactory.algo.ops.noised_items import compared_predictions, squared_error
 from rlfactory.algo.ops.surrogate import ratio_metrics
 from rlfactory.batch import Batch, Outputs, TrainingItems
 from rlfactory.model.base import ImageModel
-from rlfactory.model.weight_sets import OLD, POLICY
+from rlfactory.model.weight_sets import OLD
 from rlfactory.rollout import Rollout
 from rlfactory.utils.types import Positive
 
@@ -73,17 +74,9 @@ class DGPO(GroupAlgorithm):
 
     def loss(self, model: ImageModel, batch: Batch) -> Loss:
         """The class's formula; the metric `ratio/clip_fraction` is the share without gradient."""
-        predictions = {}
-        for name in self.compared_weight_sets:
-            with torch.no_grad(), model.weights(name):
-                predictions[name] = model.predict(batch.x, batch.t, batch.condition)
-        predictions[POLICY] = model.predict(batch.x, batch.t, batch.condition)
-        target = model.forward_process.target(batch.x0, batch.require_eps(), batch.t).double()
-        # float64: beta multiplies a small difference of squared errors
-        errors = {
-            n: (v.double() - target).pow(2).flatten(1).mean(1) for n, v in predictions.items()
-        }
-        error, advantage = errors[POLICY], batch.advantage.double()
+        prediction, others = compared_predictions(model, batch, self.compared_weight_sets)
+        error, advantage = squared_error(model, batch, prediction), batch.advantage.double()
+        errors = {name: squared_error(model, batch, other) for name, other in others.items()}
         ratio = (errors[OLD] - error.detach()).exp()
         beyond = is_beyond(ratio, advantage, self.clip_range)
         counted = torch.where(beyond, error.detach(), error)
@@ -95,5 +88,4 @@ class DGPO(GroupAlgorithm):
             "ratio/clip_fraction": beyond.float(),
             "preference/margin": -margin.detach(),
         }
-        prediction = predictions.pop(POLICY)
-        return Loss(losses.mean(), Outputs(prediction, by_weight_set=predictions), metrics)
+        return Loss(losses.mean(), Outputs(prediction, by_weight_set=others), metrics)

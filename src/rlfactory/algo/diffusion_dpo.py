@@ -3,12 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from rlfactory.algo.base import Algorithm, Loss
 from rlfactory.algo.ops.completions import given_image
-from rlfactory.algo.ops.noised_items import noised_items
+from rlfactory.algo.ops.noised_items import compared_predictions, noised_items, squared_error
 from rlfactory.algo.ops.preference import (
     PAIR,
     LossType,
@@ -84,19 +83,13 @@ class DiffusionDPO(Algorithm[ImageModel, TrainingItems, Batch]):
         return PairItems.of(items)
 
     def loss(self, model: ImageModel, batch: Batch) -> Loss:
-        with torch.no_grad(), model.weights(REFERENCE):
-            reference = model.predict(batch.x, batch.t, batch.condition)
-        prediction = model.predict(batch.x, batch.t, batch.condition)
-        target = model.forward_process.target(batch.x0, batch.require_eps(), batch.t).double()
-        # float64: beta multiplies a small difference of squared errors
-        differences = (x.double() - target for x in (prediction, reference))
-        error, error_ref = (x.pow(2).flatten(1).mean(1) for x in differences)
+        prediction, others = compared_predictions(model, batch, self.compared_weight_sets)
+        error, error_ref = (squared_error(model, batch, x) for x in (prediction, others[REFERENCE]))
         log_ratios = -0.5 * (error - error_ref).view(-1, PAIR)
         margin = log_ratios[:, 0] - log_ratios[:, 1]
         losses = preference_losses(margin, self.beta, self.loss_type, self.label_smoothing)
         metrics = {"loss/policy": losses.detach(), **preference_metrics(log_ratios, self.beta)}
-        outputs = Outputs(prediction, by_weight_set={REFERENCE: reference})
-        return Loss(losses.mean(), outputs, metrics)
+        return Loss(losses.mean(), Outputs(prediction, by_weight_set=others), metrics)
 
 
 class OfflineDiffusionDPO(DiffusionDPO):
