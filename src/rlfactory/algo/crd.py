@@ -99,6 +99,8 @@ class CRD(GroupAlgorithm):
         error, error_old = (self._matching(v.double() - target) for v in (prediction, others[OLD]))
         q = error_old - error
         r = optimality_probability(batch.advantage, self.advantage_clip).double()
+        # logarithms of the weights of the means over a group; None: equal ones
+        weights = [None] if (t := self.temperature) is None else [r / t, -r / t]
         found = [
             matching_loss(
                 q - cell_means(q.detach(), batch, log_weight),
@@ -106,7 +108,7 @@ class CRD(GroupAlgorithm):
                 self.beta,
                 self.kind,
             )
-            for log_weight in self._log_weights(r)
+            for log_weight in weights
         ]
         losses = self.advantage_clip / self.beta * torch.stack(found).mean(0)
         metrics = {"loss/policy": losses.detach(), "preference/implicit": q.detach()}
@@ -114,9 +116,3 @@ class CRD(GroupAlgorithm):
 
     def _matching(self, error: Tensor) -> Tensor:
         return self_normalised(error) if self.adaptive else error.pow(2).flatten(1).mean(1)
-
-    def _log_weights(self, r: Tensor) -> list[Tensor | None]:
-        """Logarithms of the weights of the means over a group, each `[N]`; None: equal ones."""
-        if self.temperature is None:
-            return [None]
-        return [r / self.temperature, -r / self.temperature]

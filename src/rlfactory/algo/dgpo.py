@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
 from torch.nn.functional import softplus
 
 from rlfactory.algo.base import Loss
@@ -16,11 +15,6 @@ from rlfactory.model.base import ImageModel
 from rlfactory.model.weight_sets import OLD
 from rlfactory.rollout import Rollout
 from rlfactory.utils.types import Positive
-
-
-def is_beyond(ratio: Tensor, advantage: Tensor, clip_range: float) -> Tensor:
-    """Whether a ratio `[N]` has left `1 - c` to `1 + c` in the direction of its advantage."""
-    return torch.where(advantage > 0, ratio > 1 + clip_range, ratio < 1 - clip_range)
 
 
 class DGPO(GroupAlgorithm):
@@ -78,7 +72,8 @@ class DGPO(GroupAlgorithm):
         error, advantage = squared_error(model, batch, prediction), batch.advantage.double()
         errors = {name: squared_error(model, batch, other) for name, other in others.items()}
         ratio = (errors[OLD] - error.detach()).exp()
-        beyond = is_beyond(ratio, advantage, self.clip_range)
+        high, low = ratio > 1 + self.clip_range, ratio < 1 - self.clip_range
+        beyond = torch.where(advantage > 0, high, low)
         counted = torch.where(beyond, error.detach(), error)
         margin = cell_means(advantage * (counted - errors[self.reference]), batch)
         losses = softplus(self.beta * margin) / self.beta

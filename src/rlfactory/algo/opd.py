@@ -14,6 +14,7 @@ from rlfactory.batch import Batch, Outputs, TrainingItems
 from rlfactory.dynamics.base import Dynamics, gaussian_kl
 from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Rollout
+from rlfactory.utils.pytree import widened
 
 
 class OPD(Taught[ImageModel, TrainingItems, Batch]):
@@ -52,7 +53,8 @@ class OPD(Taught[ImageModel, TrainingItems, Batch]):
         self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int
     ) -> TrainingItems:
         del seed, iteration
-        return TaughtItems.of(transition_items(rollout, model), self.numbers(rollout))
+        items = transition_items(rollout, model)
+        return widened(TaughtItems, items, teachers=self.numbers(rollout))
 
     def loss(self, model: ImageModel, batch: Batch) -> Loss:
         """The class's formula; the metric `kl/teacher` is its value by item."""

@@ -13,6 +13,7 @@ from rlfactory.algo.times import UniformTimes
 from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.rollout import Rollout, Tokens
 from rlfactory.utils.errors import TrainingError
+from rlfactory.utils.pytree import widened
 
 TEACHERS = torch.tensor([1, 0, 1, 0])
 
@@ -39,7 +40,7 @@ def test_micro_batches_of_images_have_one_teacher(
 ) -> None:
     times, sigmas = UniformTimes(count=2), uniform_sigmas(6, 3.0)
     made = noised_items(rollout, linear(), times, sigmas, seed=0, iteration=0)
-    batches: list[Any] = [*TaughtItems.of(made, TEACHERS).split(size)]
+    batches: list[Any] = [*widened(TaughtItems, made, teachers=TEACHERS).split(size)]
     assert [len(batch) for batch in batches] == lengths
     for batch in batches:
         assert (TEACHERS[batch.sample] == batch.teacher).all()

@@ -4,7 +4,7 @@ P is the number of pairs. In a batch of pairs the two samples of each follow one
 one first.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -13,7 +13,7 @@ from torch.nn.functional import logsigmoid, relu
 
 from rlfactory.batch import TokenBatch, TrainingItems
 from rlfactory.rollout import Rollout
-from rlfactory.utils.pytree import require
+from rlfactory.utils.pytree import require, widened
 
 LossType = Literal["sigmoid", "ipo", "hinge", "robust"]
 PAIR = 2
@@ -48,8 +48,7 @@ class PairItems(TrainingItems):
         samples, count = items.t.shape
         numbers = torch.arange(samples * count, device=items.t.device)
         in_pairs = numbers.view(-1, PAIR, count).transpose(1, 2).flatten()
-        columns = {field.name: getattr(items, field.name) for field in fields(items)}
-        return cls(**{**columns, "selected": in_pairs})
+        return widened(cls, items, selected=in_pairs)
 
 
 def _whole(size: int) -> int:

@@ -1,7 +1,7 @@
 """Teachers of on-policy distillation: which one teaches a sample, and micro-batches of one each."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from rlfactory.algo.base import Algorithm, BatchT, ItemsT, ModelT
 from rlfactory.batch import Batch, TokenBatch, TrainingItems
 from rlfactory.rollout import Rollout
 from rlfactory.utils.errors import TrainingError
-from rlfactory.utils.pytree import index_rows, to_device
+from rlfactory.utils.pytree import index_rows, to_device, widened
 from rlfactory.utils.types import Faults
 
 
@@ -86,14 +86,7 @@ class TaughtItems(TrainingItems):
                 continue
             part = replace(self, selected=to_device(numbers, self.t.device))
             (batch,) = TrainingItems.split(part, size, range(0, len(numbers), len(numbers)))
-            columns = {column.name: getattr(batch, column.name) for column in fields(batch)}
-            yield TaughtBatch(**columns, teacher=teacher)
-
-    @classmethod
-    def of(cls, items: TrainingItems, teachers: Tensor) -> "TaughtItems":
-        """The same items with their samples' teachers."""
-        columns = {column.name: getattr(items, column.name) for column in fields(items)}
-        return cls(**columns, teachers=teachers)
+            yield widened(TaughtBatch, batch, teacher=teacher)
 
 
 @dataclass(frozen=True)
