@@ -1,7 +1,6 @@
 """Diffusion-DPO (arXiv 2311.12908): on the best and the worst image of each group, or on data."""
 
 from dataclasses import replace
-from typing import Any
 
 from torch import Tensor
 
@@ -10,6 +9,7 @@ from rlfactory.algo.ops.completions import given_image
 from rlfactory.algo.ops.noised_items import compared_predictions, noised_items, squared_error
 from rlfactory.algo.ops.preference import (
     PAIR,
+    GivenPairs,
     LossType,
     PairItems,
     best_and_worst,
@@ -22,7 +22,6 @@ from rlfactory.algo.times import Times
 from rlfactory.batch import Batch, Outputs, TrainingItems
 from rlfactory.model.base import ImageModel
 from rlfactory.model.weight_sets import REFERENCE
-from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.rollout import Rollout
 from rlfactory.utils.types import BelowHalf, Positive
 
@@ -92,45 +91,16 @@ class DiffusionDPO(Algorithm[ImageModel, TrainingItems, Batch]):
         return Loss(losses.mean(), Outputs(prediction, by_weight_set=others), metrics)
 
 
-class OfflineDiffusionDPO(DiffusionDPO):
+class OfflineDiffusionDPO(GivenPairs, DiffusionDPO):
     """`DiffusionDPO` as published: the two samples of a pair are images of the data.
 
     Each row of the data gives a pair, and evaluations draw from the policy.
 
     Args:
         chosen: The column of the data with the preferred image: a path, or an image.
-        rejected: The column with the other one.
     """
 
-    samples_from = "data"
-    data_scores = {
-        "loss": ("loss/policy", "lower"),
-        "preference_accuracy": ("preference/accuracy", "higher"),
-        "margin": ("preference/margin", "higher"),
-    }
-
-    def __init__(
-        self,
-        times: Times,
-        sigmas: Tensor,
-        *,
-        chosen: str = "chosen",
-        rejected: str = "rejected",
-        **options: Any,
-    ) -> None:
-        super().__init__(times, sigmas, **options)
-        self.chosen, self.rejected = chosen, rejected
-
-    def completion(self, prompt: Prompt, member: int) -> tuple[str, Any]:
-        """The prompt, and the chosen image (member 0) or the rejected one, as the data have it."""
-        columns = {"chosen": self.chosen, "rejected": self.rejected}
-        images = [given_image(prompt, column, key) for key, column in columns.items()]
-        if images[0] == images[1]:
-            raise PromptError(
-                f"the prompt {prompt.text[:60]!r}: its {self.chosen!r} and {self.rejected!r} are"
-                " the same image; a pair must differ, so remove this row"
-            )
-        return prompt.text, images[member % PAIR]
+    given = staticmethod(given_image)
 
     def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
         """1 for the chosen images, -1 for the rejected ones."""

@@ -56,8 +56,21 @@ class Taught(Algorithm[ModelT, ItemsT, BatchT]):
         return self.teachers[batch.teacher]
 
     def numbers(self, rollout: Rollout) -> Tensor:
-        """See `teacher_numbers`."""
-        return teacher_numbers(rollout, len(self.paths), self.column)
+        """The number of each sample's teacher, `[B]` on the CPU.
+
+        Raises:
+            TrainingError: A row's column holds no number of a teacher.
+        """
+        count = len(self.paths)
+        if self.column is None:
+            return rollout.groups.cpu() % count
+        named: list[Any] = [row.get(self.column) for row in rollout.metadata]
+        if wrong := [value for value in named if value not in range(count)]:
+            raise TrainingError(
+                f"the prompts' column {self.column!r} (algo.column) holds {wrong[0]!r}; allowed are"
+                f" the numbers of algo.teachers, 0 to {count - 1}"
+            )
+        return torch.tensor(named, dtype=torch.int64)
 
 
 @dataclass(frozen=True)
@@ -126,25 +139,3 @@ def _parts(
     for teacher in sorted({*named.tolist()}):
         for numbers in torch.split(items[named == teacher].flatten(), size):
             yield teacher, numbers
-
-
-def teacher_numbers(rollout: Rollout, count: int, column: str | None) -> Tensor:
-    """The number of each sample's teacher, `[B]` on the CPU.
-
-    Args:
-        rollout: B samples.
-        count: The number of teachers.
-        column: The column of the data that holds the number, from 0; None: groups take turns.
-
-    Raises:
-        TrainingError: A row's column holds no number of a teacher.
-    """
-    if column is None:
-        return rollout.groups.cpu() % count
-    named: list[Any] = [row.get(column) for row in rollout.metadata]
-    if wrong := [value for value in named if value not in range(count)]:
-        raise TrainingError(
-            f"the prompts' column {column!r} (algo.column) holds {wrong[0]!r}; allowed are the"
-            f" numbers of algo.teachers, 0 to {count - 1}"
-        )
-    return torch.tensor(named, dtype=torch.int64)
