@@ -75,11 +75,7 @@ class Distributed(Local):
             timeout: > 0; seconds until a process that does not answer counts as lost.
             restarts: How often torchrun starts the processes again after one has failed.
             threads: CPU threads of a process; null: OMP_NUM_THREADS, or its share of the cores.
-            gpu: auto | h100 | h200 | a100_80gb | rtx4090 | ...: the GPU to plan for; auto: the one
-                that nvidia-smi reports.
             memory_gb: GiB of each device to plan for; null: that of gpu, or of a CPU its machine.
-            deterministic: On a GPU: the same bits in each run, by slower kernels; a CPU computes
-                them anyway.
             tile: Samples or items of every pass, cut by their numbers, and sums in an order that
                 only these give: the same bits for any micro_batch, sample_batch and number of
                 processes or threads; each process then keeps all samples. null: free.
