@@ -112,7 +112,6 @@ class BranchGRPO(ClippedStepAlgorithm):
         self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int
     ) -> TrainingItems:
         """One item for each edge that is trained."""
-        del seed
         tree = _require_tree(rollout)
         items = transition_items(rollout, model)
         if tree.trained is None:  # a sample without advantages only pads the passes of a rank

@@ -59,12 +59,10 @@ class DGPO(GroupAlgorithm):
         self.compared_weight_sets = (OLD,) if reference == OLD else (reference, OLD)
         self.behaviour = behaviour
 
-    def training_items(
-        self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int
-    ) -> TrainingItems:
+    def training_items(self, rollout: Rollout, model: ImageModel, **key: int) -> TrainingItems:
         # all samples of a group have the same random draws, however `times` shares them
         keyed = replace(rollout, index=rollout.groups)
-        return super().training_items(keyed, model, seed=seed, iteration=iteration)
+        return super().training_items(keyed, model, **key)
 
     def loss(self, model: ImageModel, batch: Batch) -> Loss:
         """The class's formula; the metric `ratio/clip_fraction` is the share without gradient."""

@@ -104,5 +104,4 @@ class OfflineDiffusionDPO(GivenPairs, DiffusionDPO):
 
     def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
         """1 for the chosen images, -1 for the rejected ones."""
-        del main
         return replace(rollout, advantage=1.0 - 2.0 * (rollout.index % PAIR))

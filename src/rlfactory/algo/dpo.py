@@ -82,11 +82,8 @@ class OnlineDPO(Algorithm[TextModel, PairBatch, PairBatch]):
         """The chosen completion of each pair directly before the rejected one."""
         return ordered_in_pairs(samples)
 
-    def training_items(
-        self, rollout: Rollout, model: TextModel, *, seed: int, iteration: int
-    ) -> PairBatch:
+    def training_items(self, rollout: Rollout, model: TextModel, **_: int) -> PairBatch:
         """Two items for each pair."""
-        del seed, iteration
         return completion_items(whole_pairs(rollout), model, PairBatch)
 
     def loss(self, model: TextModel, batch: PairBatch) -> Loss:
@@ -132,7 +129,6 @@ class DPO(GivenPairs, OnlineDPO):
 
     def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
         """1 for the tokens of the chosen completions, -1 for those of the rejected ones."""
-        del main
         tokens = require(rollout.tokens, "tokens")
         sign = 1.0 - 2.0 * (rollout.index % PAIR).to(tokens.mask.device)
         advantage = sign[:, None] * tokens.mask

@@ -64,7 +64,6 @@ class Draft(RewardGradient):
     @staticmethod
     def items(options: Mapping[str, Any], run: Mapping[str, Any], steps: Sequence[int]) -> float:
         """Its own state, and those that are noised again."""
-        del run, steps
         return 1.0 + int(options.get("low_variance", 0))
 
     @staticmethod

@@ -46,13 +46,9 @@ class OPD(Taught[ImageModel, TrainingItems, Batch]):
 
     def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
         """An advantage of 1 for each sample."""
-        del main
         return replace(rollout, advantage=torch.ones(len(rollout)))
 
-    def training_items(
-        self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int
-    ) -> TrainingItems:
-        del seed, iteration
+    def training_items(self, rollout: Rollout, model: ImageModel, **_: int) -> TrainingItems:
         items = transition_items(rollout, model)
         return widened(TaughtItems, items, teachers=self.numbers(rollout))
 

@@ -345,10 +345,7 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
         advantage = whiten(advantage, tokens.mask, unbiased=self.whiten_unbiased)
         return replace(samples, advantage=advantage)
 
-    def training_items(
-        self, rollout: Rollout, model: TextModel, *, seed: int, iteration: int
-    ) -> TokenBatch:
-        del seed, iteration
+    def training_items(self, rollout: Rollout, model: TextModel, **_: int) -> TokenBatch:
         items = completion_items(rollout, model, TokenBatch)
         states = self._states(items.tokens)
         return replace(

@@ -40,7 +40,6 @@ class ReFL(RewardGradient):
     @staticmethod
     def passes(options: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[float, float]:
         """One."""
-        del options, run
         return 1.0, 1.0
 
     def kept_step(self, total: int, *, seed: int, iteration: int) -> int:

@@ -143,7 +143,6 @@ class UniformTimes(RangedTimes):
 
     def draw(self, uniform: Tensor, times: Tensor) -> Tensor:
         """Range, then shift; the bounds apply before the shift, as published."""
-        del times
         u = stratified(uniform) if self.stratified else uniform
         if self.toward == "noisy":
             return shifted(self.low + (self.high - self.low) * u, self.shift)
@@ -169,7 +168,6 @@ class LogitNormalTimes(RangedTimes):
 
     def draw(self, uniform: Tensor, times: Tensor) -> Tensor:
         """Shift, then range, as published; the bounds hold after the shift."""
-        del times
         r = logit_normal(stratified(uniform) if self.stratified else uniform)
         offset = (self.high - self.low) * shifted(r, self.shift).clamp(min=self.least)
         return self.low + offset if self.toward == "noisy" else self.high - offset

@@ -98,7 +98,6 @@ class Local(Hardware):
         """Portable bits need a CPU that has the instructions, and no variables against them."""
         from rlfactory.hardware.portable import conflicts
 
-        del run
         if not options.get("portable"):
             return
         if options["device"] == "cuda":

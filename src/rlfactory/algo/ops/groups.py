@@ -103,8 +103,6 @@ class GroupAlgorithm(ForwardAlgorithm):
         """The samples of each group together."""
         return samples[samples.groups.argsort(stable=True)]
 
-    def training_items(
-        self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int
-    ) -> TrainingItems:
-        items = super().training_items(rollout, model, seed=seed, iteration=iteration)
+    def training_items(self, rollout: Rollout, model: ImageModel, **key: int) -> TrainingItems:
+        items = super().training_items(rollout, model, **key)
         return GroupItems.of(items, rollout.groups)

@@ -38,9 +38,7 @@ class ForwardAlgorithm(Algorithm[ImageModel, TrainingItems, Batch]):
         self.times = times
         self.sigmas = sigmas
 
-    def training_items(
-        self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int
-    ) -> TrainingItems:
+    def training_items(self, rollout: Rollout, model: ImageModel, **key: int) -> TrainingItems:
         """Each sample at each of its T times, with its own noise or its group's."""
         items = noised_items(
             rollout,
@@ -48,8 +46,7 @@ class ForwardAlgorithm(Algorithm[ImageModel, TrainingItems, Batch]):
             self.times,
             self.sigmas,
             shared_noise=self.shared_noise,
-            seed=seed,
-            iteration=iteration,
+            **key,
         )
         return replace(items, whole_samples=self.one_ratio_per_sample)
 

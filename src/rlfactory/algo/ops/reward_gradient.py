@@ -99,19 +99,16 @@ class RewardGradient(Algorithm[ImageModel, StateItems, StateBatch]):
 
     def reward_names(self, main: str) -> list[str]:
         """None: the loss scores by itself."""
-        del main
         return []
 
     def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
         """An advantage of 1 for each sample: none is compared with another."""
-        del main
         return replace(rollout, advantage=torch.ones(len(rollout)))
 
     def training_items(
         self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int
     ) -> StateItems:
         """The state of each sample that sampling kept."""
-        del model
         state = require(rollout.state, "the states before the kept step")
         at = self.kept_step(len(self.sigmas) - 1, seed=seed, iteration=iteration)
         t = self.sigmas[at].to(state.device).expand(len(state), 1)

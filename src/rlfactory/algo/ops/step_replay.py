@@ -47,7 +47,6 @@ class StepAlgorithm(Algorithm[ImageModel, TrainingItems, Batch]):
     def training_items(
         self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int
     ) -> TrainingItems:
-        del seed, iteration
         return transition_items(rollout, model)
 
     def step_losses(self, step: Step, log_ratio: Tensor, batch: Batch) -> StepLosses:

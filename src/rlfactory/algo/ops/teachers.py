@@ -48,7 +48,6 @@ class Taught(Algorithm[ModelT, ItemsT, BatchT]):
 
     def reward_names(self, main: str) -> list[str]:
         """None: scores are only reported."""
-        del main
         return []
 
     def teacher_of(self, batch: Any) -> Any:
