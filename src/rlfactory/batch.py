@@ -205,16 +205,10 @@ class TrainingItems(Items):
         if steps is not None:
             columns = {f.name: flat(getattr(steps, f.name)) for f in fields(steps)}
             steps = Transitions(**columns)
-        is_per_item = self.advantage.ndim > 1
-        return replace(
-            self,
-            x=flat(self.x),
-            t=flat(self.t),
-            replayed=steps,
-            eps=flat(self.eps),
-            old_log_prob=flat(self.old_log_prob),
-            advantage=flat(self.advantage) if is_per_item else self.advantage,
-        )
+        names = ["x", "t", "eps", "old_log_prob"]
+        if self.advantage.ndim > 1:
+            names.append("advantage")
+        return replace(self, replayed=steps, **{name: flat(getattr(self, name)) for name in names})
 
 
 def _rows(values: Tensor | None, rows: slice | Tensor) -> Tensor | None:

@@ -193,7 +193,6 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
         Args:
             options: The configuration of the algorithm.
         """
-        del options
         return cls.uses_critic
 
     @property
@@ -228,7 +227,6 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
         Raises:
             NotImplementedError: The algorithm requires no states.
         """
-        del total, seed, iteration
         raise NotImplementedError
 
     def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
@@ -276,7 +274,6 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
             PromptError: The row lacks what the algorithm learns from.
             NotImplementedError: The algorithm learns from what the policy draws.
         """
-        del prompt, member
         raise NotImplementedError
 
     def normalise_update(self, samples: Rollout) -> Rollout:
@@ -325,7 +322,6 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
         Raises:
             NotImplementedError: The algorithm has no surrogate likelihood.
         """
-        del model, batch
         raise NotImplementedError
 
     @abstractmethod

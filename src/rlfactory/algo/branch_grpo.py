@@ -7,24 +7,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlfactory.algo.base import Loss
-from rlfactory.algo.ops.step_replay import (
-    StepAlgorithm,
-    replay_step,
-    replayed_log_ratio,
-    transition_items,
-)
-from rlfactory.algo.ops.surrogate import clipped_surrogate, ratio_metrics
+from rlfactory.algo.ops.step_replay import ClippedStepAlgorithm, transition_items
 from rlfactory.algo.ops.tree import Fusion, Width, fuse_rewards, own_edges, prune_width
-from rlfactory.batch import Batch, Outputs, TrainingItems
+from rlfactory.batch import TrainingItems
 from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Rollout, Tree
 from rlfactory.utils.pytree import require
 from rlfactory.utils.sizes import skipped_steps
-from rlfactory.utils.types import Faults, NonNegativeInt, Positive, PositiveFraction, PositiveInt
+from rlfactory.utils.types import Faults, NonNegativeInt, PositiveFraction, PositiveInt
 
 
-class BranchGRPO(StepAlgorithm):
+class BranchGRPO(ClippedStepAlgorithm):
     """With `r = p / p_old` of an edge, which is a step that all leaves below it share,
 
         loss = mean over edges max(-A r, -A clip(r, 1 - c, 1 + c)),
@@ -47,7 +40,6 @@ class BranchGRPO(StepAlgorithm):
     def __init__(
         self,
         *given: Any,
-        clip_range: Positive = 1e-4,
         fusion: Fusion = "mean",
         width: Width = "none",
         width_kept: PositiveFraction = 0.5,
@@ -57,8 +49,6 @@ class BranchGRPO(StepAlgorithm):
         **options: Any,
     ) -> None:
         super().__init__(*given, **options)
-        self.clip_range = clip_range
-        self.ratio_tolerance = clip_range / 10
         self.fusion: Fusion = fusion
         self.width: Width = width
         self.width_kept = width_kept
@@ -122,7 +112,6 @@ class BranchGRPO(StepAlgorithm):
         self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int
     ) -> TrainingItems:
         """One item for each edge that is trained."""
-        del seed
         tree = _require_tree(rollout)
         items = transition_items(rollout, model)
         if tree.trained is None:  # a sample without advantages only pads the passes of a rank
@@ -130,13 +119,6 @@ class BranchGRPO(StepAlgorithm):
         steps = skipped_steps(self.skip_steps, iteration, self.slide_every, self.slide_to)
         kept = tree.trained & ~torch.isin(tree.step, torch.tensor(steps, dtype=tree.step.dtype))
         return items.select(kept)
-
-    def loss(self, model: ImageModel, batch: Batch) -> Loss:
-        prediction, step, log_prob = replay_step(model, batch, self.dynamics)
-        log_ratio, measured = replayed_log_ratio(log_prob, batch)
-        losses, ratio = clipped_surrogate(log_ratio, batch.advantage, self.clip_range)
-        metrics = {"loss/policy": losses.detach(), **ratio_metrics(ratio, self.clip_range)}
-        return Loss(losses.mean(), Outputs(prediction, step), metrics | measured)
 
 
 def _require_tree(rollout: Rollout) -> Tree:

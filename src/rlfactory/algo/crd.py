@@ -12,7 +12,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from rlfactory.algo.base import Loss
 from rlfactory.algo.nft import optimality_probability
 from rlfactory.algo.ops.groups import GroupAlgorithm, cell_means
-from rlfactory.algo.ops.noised_items import self_normalised
+from rlfactory.algo.ops.noised_items import compared_predictions, self_normalised
 from rlfactory.batch import Batch, Outputs
 from rlfactory.model.base import ImageModel
 from rlfactory.model.weight_sets import OLD
@@ -94,13 +94,13 @@ class CRD(GroupAlgorithm):
 
     def loss(self, model: ImageModel, batch: Batch) -> Loss:
         """The class's formula; the metric `preference/implicit` is q."""
-        with torch.no_grad(), model.weights(OLD):
-            old = model.predict(batch.x, batch.t, batch.condition)
-        prediction = model.predict(batch.x, batch.t, batch.condition)
+        prediction, others = compared_predictions(model, batch, self.compared_weight_sets)
         target = model.forward_process.target(batch.x0, batch.require_eps(), batch.t).double()
-        error, error_old = (self._matching(v.double() - target) for v in (prediction, old))
+        error, error_old = (self._matching(v.double() - target) for v in (prediction, others[OLD]))
         q = error_old - error
         r = optimality_probability(batch.advantage, self.advantage_clip).double()
+        # logarithms of the weights of the means over a group; None: equal ones
+        weights = [None] if (t := self.temperature) is None else [r / t, -r / t]
         found = [
             matching_loss(
                 q - cell_means(q.detach(), batch, log_weight),
@@ -108,17 +108,11 @@ class CRD(GroupAlgorithm):
                 self.beta,
                 self.kind,
             )
-            for log_weight in self._log_weights(r)
+            for log_weight in weights
         ]
         losses = self.advantage_clip / self.beta * torch.stack(found).mean(0)
         metrics = {"loss/policy": losses.detach(), "preference/implicit": q.detach()}
-        return Loss(losses.mean(), Outputs(prediction, by_weight_set={OLD: old}), metrics)
+        return Loss(losses.mean(), Outputs(prediction, by_weight_set=others), metrics)
 
     def _matching(self, error: Tensor) -> Tensor:
         return self_normalised(error) if self.adaptive else error.pow(2).flatten(1).mean(1)
-
-    def _log_weights(self, r: Tensor) -> list[Tensor | None]:
-        """Logarithms of the weights of the means over a group, each `[N]`; None: equal ones."""
-        if self.temperature is None:
-            return [None]
-        return [r / self.temperature, -r / self.temperature]

@@ -1,10 +1,12 @@
 """DDPO with the score function estimator (arXiv 2305.13301, eq. 4): REINFORCE on every step."""
 
-from rlfactory.algo.base import Loss
-from rlfactory.algo.ops.step_replay import StepAlgorithm, replay_step, replayed_log_ratio
+from torch import Tensor
+
+from rlfactory.algo.ops.step_replay import StepAlgorithm, StepLosses
 from rlfactory.algo.ops.surrogate import ratio_metrics
-from rlfactory.batch import Batch, Outputs
-from rlfactory.model.base import ImageModel
+from rlfactory.batch import Batch
+from rlfactory.dynamics.base import Step
+from rlfactory.utils.pytree import require
 
 
 class DDPOScoreFunction(StepAlgorithm):
@@ -20,10 +22,6 @@ class DDPOScoreFunction(StepAlgorithm):
     on_policy = True
     ratio_tolerance = 1e-5
 
-    def loss(self, model: ImageModel, batch: Batch) -> Loss:
-        prediction, step, log_prob = replay_step(model, batch, self.dynamics)
-        losses = -batch.advantage * log_prob
-        log_ratio, measured = replayed_log_ratio(log_prob, batch)
-        metrics = {"loss/policy": losses.detach(), **ratio_metrics(log_ratio.exp(), None)}
-        metrics |= measured
-        return Loss(losses.mean(), Outputs(prediction, step), metrics)
+    def step_losses(self, step: Step, log_ratio: Tensor, batch: Batch) -> StepLosses:
+        log_prob = require(step.log_prob, "dynamics with a log-probability")
+        return -batch.advantage * log_prob, ratio_metrics(log_ratio.exp(), None)

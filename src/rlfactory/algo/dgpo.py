@@ -4,22 +4,17 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
 from torch.nn.functional import softplus
 
 from rlfactory.algo.base import Loss
 from rlfactory.algo.ops.groups import GroupAlgorithm, cell_means
+from rlfactory.algo.ops.noised_items import compared_predictions, squared_error
 from rlfactory.algo.ops.surrogate import ratio_metrics
 from rlfactory.batch import Batch, Outputs, TrainingItems
 from rlfactory.model.base import ImageModel
-from rlfactory.model.weight_sets import OLD, POLICY
+from rlfactory.model.weight_sets import OLD
 from rlfactory.rollout import Rollout
 from rlfactory.utils.types import Positive
-
-
-def is_beyond(ratio: Tensor, advantage: Tensor, clip_range: float) -> Tensor:
-    """Whether a ratio `[N]` has left `1 - c` to `1 + c` in the direction of its advantage."""
-    return torch.where(advantage > 0, ratio > 1 + clip_range, ratio < 1 - clip_range)
 
 
 class DGPO(GroupAlgorithm):
@@ -64,28 +59,19 @@ class DGPO(GroupAlgorithm):
         self.compared_weight_sets = (OLD,) if reference == OLD else (reference, OLD)
         self.behaviour = behaviour
 
-    def training_items(
-        self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int
-    ) -> TrainingItems:
+    def training_items(self, rollout: Rollout, model: ImageModel, **key: int) -> TrainingItems:
         # all samples of a group have the same random draws, however `times` shares them
         keyed = replace(rollout, index=rollout.groups)
-        return super().training_items(keyed, model, seed=seed, iteration=iteration)
+        return super().training_items(keyed, model, **key)
 
     def loss(self, model: ImageModel, batch: Batch) -> Loss:
         """The class's formula; the metric `ratio/clip_fraction` is the share without gradient."""
-        predictions = {}
-        for name in self.compared_weight_sets:
-            with torch.no_grad(), model.weights(name):
-                predictions[name] = model.predict(batch.x, batch.t, batch.condition)
-        predictions[POLICY] = model.predict(batch.x, batch.t, batch.condition)
-        target = model.forward_process.target(batch.x0, batch.require_eps(), batch.t).double()
-        # float64: beta multiplies a small difference of squared errors
-        errors = {
-            n: (v.double() - target).pow(2).flatten(1).mean(1) for n, v in predictions.items()
-        }
-        error, advantage = errors[POLICY], batch.advantage.double()
+        prediction, others = compared_predictions(model, batch, self.compared_weight_sets)
+        error, advantage = squared_error(model, batch, prediction), batch.advantage.double()
+        errors = {name: squared_error(model, batch, other) for name, other in others.items()}
         ratio = (errors[OLD] - error.detach()).exp()
-        beyond = is_beyond(ratio, advantage, self.clip_range)
+        high, low = ratio > 1 + self.clip_range, ratio < 1 - self.clip_range
+        beyond = torch.where(advantage > 0, high, low)
         counted = torch.where(beyond, error.detach(), error)
         margin = cell_means(advantage * (counted - errors[self.reference]), batch)
         losses = softplus(self.beta * margin) / self.beta
@@ -95,5 +81,4 @@ class DGPO(GroupAlgorithm):
             "ratio/clip_fraction": beyond.float(),
             "preference/margin": -margin.detach(),
         }
-        prediction = predictions.pop(POLICY)
-        return Loss(losses.mean(), Outputs(prediction, by_weight_set=predictions), metrics)
+        return Loss(losses.mean(), Outputs(prediction, by_weight_set=others), metrics)

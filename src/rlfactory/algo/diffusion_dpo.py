@@ -1,16 +1,15 @@
 """Diffusion-DPO (arXiv 2311.12908): on the best and the worst image of each group, or on data."""
 
 from dataclasses import replace
-from typing import Any
 
-import torch
 from torch import Tensor
 
 from rlfactory.algo.base import Algorithm, Loss
 from rlfactory.algo.ops.completions import given_image
-from rlfactory.algo.ops.noised_items import noised_items
+from rlfactory.algo.ops.noised_items import compared_predictions, noised_items, squared_error
 from rlfactory.algo.ops.preference import (
     PAIR,
+    GivenPairs,
     LossType,
     PairItems,
     best_and_worst,
@@ -23,7 +22,6 @@ from rlfactory.algo.times import Times
 from rlfactory.batch import Batch, Outputs, TrainingItems
 from rlfactory.model.base import ImageModel
 from rlfactory.model.weight_sets import REFERENCE
-from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.rollout import Rollout
 from rlfactory.utils.types import BelowHalf, Positive
 
@@ -84,62 +82,26 @@ class DiffusionDPO(Algorithm[ImageModel, TrainingItems, Batch]):
         return PairItems.of(items)
 
     def loss(self, model: ImageModel, batch: Batch) -> Loss:
-        with torch.no_grad(), model.weights(REFERENCE):
-            reference = model.predict(batch.x, batch.t, batch.condition)
-        prediction = model.predict(batch.x, batch.t, batch.condition)
-        target = model.forward_process.target(batch.x0, batch.require_eps(), batch.t).double()
-        # float64: beta multiplies a small difference of squared errors
-        differences = (x.double() - target for x in (prediction, reference))
-        error, error_ref = (x.pow(2).flatten(1).mean(1) for x in differences)
+        prediction, others = compared_predictions(model, batch, self.compared_weight_sets)
+        error, error_ref = (squared_error(model, batch, x) for x in (prediction, others[REFERENCE]))
         log_ratios = -0.5 * (error - error_ref).view(-1, PAIR)
         margin = log_ratios[:, 0] - log_ratios[:, 1]
         losses = preference_losses(margin, self.beta, self.loss_type, self.label_smoothing)
         metrics = {"loss/policy": losses.detach(), **preference_metrics(log_ratios, self.beta)}
-        outputs = Outputs(prediction, by_weight_set={REFERENCE: reference})
-        return Loss(losses.mean(), outputs, metrics)
+        return Loss(losses.mean(), Outputs(prediction, by_weight_set=others), metrics)
 
 
-class OfflineDiffusionDPO(DiffusionDPO):
+class OfflineDiffusionDPO(GivenPairs, DiffusionDPO):
     """`DiffusionDPO` as published: the two samples of a pair are images of the data.
 
     Each row of the data gives a pair, and evaluations draw from the policy.
 
     Args:
         chosen: The column of the data with the preferred image: a path, or an image.
-        rejected: The column with the other one.
     """
 
-    samples_from = "data"
-    data_scores = {
-        "loss": ("loss/policy", "lower"),
-        "preference_accuracy": ("preference/accuracy", "higher"),
-        "margin": ("preference/margin", "higher"),
-    }
-
-    def __init__(
-        self,
-        times: Times,
-        sigmas: Tensor,
-        *,
-        chosen: str = "chosen",
-        rejected: str = "rejected",
-        **options: Any,
-    ) -> None:
-        super().__init__(times, sigmas, **options)
-        self.chosen, self.rejected = chosen, rejected
-
-    def completion(self, prompt: Prompt, member: int) -> tuple[str, Any]:
-        """The prompt, and the chosen image (member 0) or the rejected one, as the data have it."""
-        columns = {"chosen": self.chosen, "rejected": self.rejected}
-        images = [given_image(prompt, column, key) for key, column in columns.items()]
-        if images[0] == images[1]:
-            raise PromptError(
-                f"the prompt {prompt.text[:60]!r}: its {self.chosen!r} and {self.rejected!r} are"
-                " the same image; a pair must differ, so remove this row"
-            )
-        return prompt.text, images[member % PAIR]
+    given = staticmethod(given_image)
 
     def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
         """1 for the chosen images, -1 for the rejected ones."""
-        del main
         return replace(rollout, advantage=1.0 - 2.0 * (rollout.index % PAIR))

@@ -12,6 +12,7 @@ from rlfactory.algo.base import Algorithm, Loss
 from rlfactory.algo.ops.completions import completion_items, given_completion
 from rlfactory.algo.ops.preference import (
     PAIR,
+    GivenPairs,
     LossType,
     PairBatch,
     best_and_worst,
@@ -24,7 +25,6 @@ from rlfactory.algo.ops.token_outputs import token_outputs
 from rlfactory.dynamics.token import Token
 from rlfactory.model.text_base import TextModel
 from rlfactory.model.weight_sets import REFERENCE
-from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.rollout import Rollout, Tokens
 from rlfactory.utils.pytree import require
 from rlfactory.utils.types import BelowHalf, NonNegative, Positive, PositiveInt
@@ -82,11 +82,8 @@ class OnlineDPO(Algorithm[TextModel, PairBatch, PairBatch]):
         """The chosen completion of each pair directly before the rejected one."""
         return ordered_in_pairs(samples)
 
-    def training_items(
-        self, rollout: Rollout, model: TextModel, *, seed: int, iteration: int
-    ) -> PairBatch:
+    def training_items(self, rollout: Rollout, model: TextModel, **_: int) -> PairBatch:
         """Two items for each pair."""
-        del seed, iteration
         return completion_items(whole_pairs(rollout), model, PairBatch)
 
     def loss(self, model: TextModel, batch: PairBatch) -> Loss:
@@ -111,7 +108,7 @@ class OnlineDPO(Algorithm[TextModel, PairBatch, PairBatch]):
         return Loss(losses.mean(), outputs, metrics)
 
 
-class DPO(OnlineDPO):
+class DPO(GivenPairs, OnlineDPO):
     """`OnlineDPO` as published: the two completions of a pair are those of a row of the data.
 
     Evaluations draw from the policy.
@@ -119,44 +116,19 @@ class DPO(OnlineDPO):
     Args:
         chosen: The column of the data with the preferred completion, a text or a list of one
             assistant's message.
-        rejected: The column with the other one.
         length: The most tokens of a completion, which is cut there and then has no end; null: as
             many as fit into the model's context.
     """
 
-    samples_from = "data"
     columns = ("chosen", "rejected")
-    data_scores = {
-        "loss": ("loss/policy", "lower"),
-        "preference_accuracy": ("preference/accuracy", "higher"),
-        "margin": ("preference/margin", "higher"),
-    }
+    given = staticmethod(given_completion)
 
-    def __init__(
-        self,
-        *,
-        chosen: str = "chosen",
-        rejected: str = "rejected",
-        length: PositiveInt | None = None,
-        **options: Any,
-    ) -> None:
+    def __init__(self, *, length: PositiveInt | None = None, **options: Any) -> None:
         super().__init__(**options)
-        self.chosen, self.rejected, self.length = chosen, rejected, length
-
-    def completion(self, prompt: Prompt, member: int) -> tuple[str, str]:
-        """The prompt, and the chosen completion (member 0) or the rejected one."""
-        columns = {"chosen": self.chosen, "rejected": self.rejected}
-        texts = [given_completion(prompt, column, key) for key, column in columns.items()]
-        if texts[0] == texts[1]:
-            raise PromptError(
-                f"the prompt {prompt.text[:60]!r}: its {self.chosen!r} and {self.rejected!r} are"
-                f" equal, {texts[0][:60]!r}; a pair must differ, so remove this row"
-            )
-        return prompt.text, texts[member % PAIR]
+        self.length = length
 
     def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
         """1 for the tokens of the chosen completions, -1 for those of the rejected ones."""
-        del main
         tokens = require(rollout.tokens, "tokens")
         sign = 1.0 - 2.0 * (rollout.index % PAIR).to(tokens.mask.device)
         advantage = sign[:, None] * tokens.mask

@@ -29,22 +29,17 @@ class Draft(RewardGradient):
         truncation: fixed | random: K itself (DRaFT-K), or in each iteration a number from 1 to K,
             all equally likely (AlignProp, arXiv 2310.03739).
         low_variance: n of DRaFT-LV, 2 in the paper; 0: none.
-        checkpoint: Compute each step, and decoder and reward, again in the backward pass rather
-            than keep what they computed: the memory of one step whatever K is.
     """
 
     def __init__(
         self,
-        dynamics: Any,
-        sigmas: Tensor,
-        reward: Any,
-        *,
+        *given: Any,
         last_steps: PositiveInt | None = 1,
         truncation: Literal["fixed", "random"] = "fixed",
         low_variance: NonNegativeInt = 0,
-        checkpoint: bool = True,
+        **options: Any,
     ) -> None:
-        super().__init__(dynamics, sigmas, reward, checkpoint=checkpoint)
+        super().__init__(*given, **options)
         self.last_steps = last_steps
         self.truncation: Literal["fixed", "random"] = truncation
         self.low_variance = low_variance
@@ -69,7 +64,6 @@ class Draft(RewardGradient):
     @staticmethod
     def items(options: Mapping[str, Any], run: Mapping[str, Any], steps: Sequence[int]) -> float:
         """Its own state, and those that are noised again."""
-        del run, steps
         return 1.0 + int(options.get("low_variance", 0))
 
     @staticmethod

@@ -3,18 +3,12 @@
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
-from rlfactory.algo.base import Loss
-from rlfactory.algo.ops.step_replay import (
-    StepAlgorithm,
-    old_step_mean,
-    replay_step,
-    replayed_log_ratio,
-)
+from rlfactory.algo.ops.step_replay import StepAlgorithm, StepLosses, old_step_mean
 from rlfactory.algo.ops.surrogate import clipped_surrogate, moves_away, ratio_metrics
-from rlfactory.batch import Batch, Outputs
-from rlfactory.dynamics.base import gaussian_kl
-from rlfactory.model.base import ImageModel
+from rlfactory.batch import Batch
+from rlfactory.dynamics.base import Step, gaussian_kl
 from rlfactory.utils.types import Positive
 
 Divergence = Literal["kl", "mean_shift"]
@@ -49,19 +43,10 @@ class FlowDPPO(StepAlgorithm):
         self.kl_threshold = kl_threshold
         self.divergence: Divergence = divergence
 
-    def loss(self, model: ImageModel, batch: Batch) -> Loss:
-        prediction, step, log_prob = replay_step(model, batch, self.dynamics)
-        log_ratio, measured = replayed_log_ratio(log_prob, batch)
+    def step_losses(self, step: Step, log_ratio: Tensor, batch: Batch) -> StepLosses:
         std = step.std if self.divergence == "kl" else torch.ones_like(step.std)
         kl = gaussian_kl(step.mean.detach(), old_step_mean(step, batch), std)
         masked = (kl >= self.kl_threshold) & moves_away(log_ratio.detach(), batch.advantage)
         losses, ratio = clipped_surrogate(log_ratio, batch.advantage, None)
-        losses = losses.masked_fill(masked, 0.0)
-        metrics = {
-            "loss/policy": losses.detach(),
-            **ratio_metrics(ratio, None),
-            **measured,
-            "ratio/clip_fraction": masked.float(),
-            "kl/step": kl,
-        }
-        return Loss(losses.mean(), Outputs(prediction, step), metrics)
+        measured = {"ratio/clip_fraction": masked.float(), "kl/step": kl}
+        return losses.masked_fill(masked, 0.0), ratio_metrics(ratio, None) | measured

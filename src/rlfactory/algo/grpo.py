@@ -12,17 +12,16 @@ from torch import Tensor
 
 from rlfactory.algo.base import Loss
 from rlfactory.algo.ops.step_replay import (
-    StepAlgorithm,
-    replay_step,
-    replayed_log_ratio,
+    ClippedStepAlgorithm,
+    StepLosses,
     subsample_transitions,
     transition_items,
 )
-from rlfactory.algo.ops.surrogate import clipped_surrogate, ratio_metrics
-from rlfactory.batch import Batch, Outputs, TrainingItems
+from rlfactory.batch import Batch, TrainingItems
+from rlfactory.dynamics.base import Step
 from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Rollout
-from rlfactory.utils.types import Positive, PositiveFraction
+from rlfactory.utils.types import PositiveFraction
 
 Weighting = Literal["none", "tempflow", "tempflow_noise"]
 
@@ -53,7 +52,7 @@ def step_weight(weighting: Weighting, std: Tensor, t: Tensor, t_next: Tensor) ->
             return 2.25 * deviation / (t - t_next).sqrt()
 
 
-class GRPO(StepAlgorithm):
+class GRPO(ClippedStepAlgorithm):
     """With `r = p / p_old` of a step and A the advantage of the sample that it led to,
 
         loss = mean w max(-A r, -A clip(r, 1 - c, 1 + c)).
@@ -62,7 +61,6 @@ class GRPO(StepAlgorithm):
     of the order of 1e-4.
 
     Args:
-        clip_range: c: clip of the ratio, whose log is a mean over dimensions.
         weighting: Weight w of a step, see `step_weight`: 1, 2.25 std, 2.25 std / sqrt(-dt).
         over_steps: Whether the losses of a sample's steps are averaged (DanceGRPO) or summed
             (DRLX).
@@ -73,15 +71,12 @@ class GRPO(StepAlgorithm):
     def __init__(
         self,
         *given: Any,
-        clip_range: Positive = 1e-4,
         weighting: Weighting = "none",
         over_steps: Literal["mean", "sum"] = "mean",
         step_fraction: PositiveFraction = 1.0,
         **options: Any,
     ) -> None:
         super().__init__(*given, **options)
-        self.clip_range = clip_range
-        self.ratio_tolerance = clip_range / 10
         self.weighting: Weighting = weighting
         self.over_steps = over_steps
         self.step_fraction = step_fraction
@@ -95,13 +90,12 @@ class GRPO(StepAlgorithm):
         )
         return transition_items(replace(rollout, transitions=transitions), model)
 
+    def step_losses(self, step: Step, log_ratio: Tensor, batch: Batch) -> StepLosses:
+        losses, metrics = super().step_losses(step, log_ratio, batch)
+        t_next = batch.require_replayed().t_next
+        return losses * step_weight(self.weighting, step.std, batch.t, t_next), metrics
+
     def loss(self, model: ImageModel, batch: Batch) -> Loss:
-        replayed = batch.require_replayed()
-        prediction, step, log_prob = replay_step(model, batch, self.dynamics)
-        log_ratio, measured = replayed_log_ratio(log_prob, batch)
-        losses, ratio = clipped_surrogate(log_ratio, batch.advantage, self.clip_range)
-        losses = losses * step_weight(self.weighting, step.std, batch.t, replayed.t_next)
+        found = super().loss(model, batch)
         scale = batch.items_per_sample if self.over_steps == "sum" else 1
-        metrics = {"loss/policy": losses.detach(), **ratio_metrics(ratio, self.clip_range)}
-        metrics |= measured
-        return Loss(scale * losses.mean(), Outputs(prediction, step), metrics)
+        return replace(found, value=scale * found.value)

@@ -4,17 +4,9 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from rlfactory.algo.base import Loss
-from rlfactory.algo.ops.step_replay import (
-    StepAlgorithm,
-    old_step_mean,
-    replay_step,
-    replayed_log_ratio,
-)
-from rlfactory.algo.ops.surrogate import clipped_surrogate, ratio_metrics
-from rlfactory.batch import Batch, Outputs
-from rlfactory.model.base import ImageModel
-from rlfactory.utils.types import Positive
+from rlfactory.algo.ops.step_replay import ClippedStepAlgorithm, StepLosses, old_step_mean
+from rlfactory.batch import Batch
+from rlfactory.dynamics.base import Step
 
 Bias = Literal["sample", "batch"]
 
@@ -49,7 +41,7 @@ def guarded_log_ratio(
     return centred + (biases.mean() - biases) * deviation.flatten()
 
 
-class GRPOGuard(StepAlgorithm):
+class GRPOGuard(ClippedStepAlgorithm):
     """GRPO's loss with `r = exp(guarded_log_ratio)`, each step's divided by its length `-dt`:
 
         loss = mean max(-A r, -A clip(r, 1 - c, 1 + c)) / (-dt).
@@ -69,26 +61,16 @@ class GRPOGuard(StepAlgorithm):
     def __init__(
         self,
         *given: Any,
-        clip_range: Positive = 1e-4,
         bias: Bias = "sample",
         per_time: bool = True,
         **options: Any,
     ) -> None:
         super().__init__(*given, **options)
-        self.clip_range = clip_range
-        self.ratio_tolerance = clip_range / 10
         self.bias: Bias = bias
         self.per_time = per_time
 
-    def loss(self, model: ImageModel, batch: Batch) -> Loss:
-        replayed = batch.require_replayed()
-        prediction, step, log_prob = replay_step(model, batch, self.dynamics)
-        mean_old = old_step_mean(step, batch)
-        _, measured = replayed_log_ratio(log_prob.detach(), batch)
-        log_ratios = guarded_log_ratio(replayed.next, step.mean, mean_old, step.std, self.bias)
-        losses, ratio = clipped_surrogate(log_ratios, batch.advantage, self.clip_range)
-        if self.per_time:
-            losses = losses / (batch.t - replayed.t_next)
-        metrics = {"loss/policy": losses.detach(), **ratio_metrics(ratio, self.clip_range)}
-        metrics |= measured
-        return Loss(losses.mean(), Outputs(prediction, step), metrics)
+    def step_losses(self, step: Step, log_ratio: Tensor, batch: Batch) -> StepLosses:
+        replayed, mean_old = batch.require_replayed(), old_step_mean(step, batch)
+        guarded = guarded_log_ratio(replayed.next, step.mean, mean_old, step.std, self.bias)
+        losses, metrics = super().step_losses(step, guarded, batch)
+        return losses / (batch.t - replayed.t_next) if self.per_time else losses, metrics

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rlfactory.algo.base import Loss
-from rlfactory.algo.ops.noised_items import ForwardAlgorithm, self_normalised
+from rlfactory.algo.ops.noised_items import ForwardAlgorithm, compared_predictions, self_normalised
 from rlfactory.batch import Batch, Outputs
 from rlfactory.model.base import ImageModel
 from rlfactory.model.weight_sets import OLD
@@ -101,9 +101,8 @@ class NFT(ForwardAlgorithm):
 
     def loss(self, model: ImageModel, batch: Batch) -> Loss:
         """The class's formula; `kl/old` is `mean (v - v_old)^2`."""
-        with torch.no_grad(), model.weights(OLD):
-            v_old = model.predict(batch.x, batch.t, batch.condition)
-        v = model.predict(batch.x, batch.t, batch.condition)
+        v, others = compared_predictions(model, batch, self.compared_weight_sets)
+        v_old = others[OLD]
 
         def to_x0(prediction: Tensor) -> Tensor:
             return model.forward_process.to_x0(batch.x, prediction, batch.t)
@@ -114,4 +113,4 @@ class NFT(ForwardAlgorithm):
         losses = self.advantage_clip * (r * positive + (1 - r) * negative) / self.beta
         distance = (v.detach() - v_old).flatten(1).pow(2).mean(1)
         metrics = {"loss/policy": losses.detach(), "kl/old": distance}
-        return Loss(losses.mean(), Outputs(v, by_weight_set={OLD: v_old}), metrics)
+        return Loss(losses.mean(), Outputs(v, by_weight_set=others), metrics)

@@ -14,6 +14,7 @@ from rlfactory.batch import Batch, Outputs, TrainingItems
 from rlfactory.dynamics.base import Dynamics, gaussian_kl
 from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Rollout
+from rlfactory.utils.pytree import widened
 
 
 class OPD(Taught[ImageModel, TrainingItems, Batch]):
@@ -45,14 +46,11 @@ class OPD(Taught[ImageModel, TrainingItems, Batch]):
 
     def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
         """An advantage of 1 for each sample."""
-        del main
         return replace(rollout, advantage=torch.ones(len(rollout)))
 
-    def training_items(
-        self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int
-    ) -> TrainingItems:
-        del seed, iteration
-        return TaughtItems.of(transition_items(rollout, model), self.numbers(rollout))
+    def training_items(self, rollout: Rollout, model: ImageModel, **_: int) -> TrainingItems:
+        items = transition_items(rollout, model)
+        return widened(TaughtItems, items, teachers=self.numbers(rollout))
 
     def loss(self, model: ImageModel, batch: Batch) -> Loss:
         """The class's formula; the metric `kl/teacher` is its value by item."""

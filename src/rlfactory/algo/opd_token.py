@@ -54,13 +54,9 @@ class TextOPD(Taught[TextModel, TokenBatch, TokenBatch]):
 
     def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
         """An advantage of 1 for each token."""
-        del main
         return with_unit_advantages(rollout)
 
-    def training_items(
-        self, rollout: Rollout, model: TextModel, *, seed: int, iteration: int
-    ) -> TokenBatch:
-        del seed, iteration
+    def training_items(self, rollout: Rollout, model: TextModel, **_: int) -> TokenBatch:
         items = completion_items(rollout, model, TaughtTokens)
         return replace(items, teachers=self.numbers(rollout))
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from rlfactory.algo.advantage.formulas import Divisor, group_advantages, rloo_advantages
 from rlfactory.algo.advantage.gae import gae, terminal_rewards, uniform_rewards, whiten
 from rlfactory.algo.base import Algorithm, Loss, OldLogProbs
+from rlfactory.algo.ops.completions import completion_items
 from rlfactory.algo.ops.old_token_log_probs import token_log_ratio
 from rlfactory.algo.ops.surrogate import ratio_metrics
 from rlfactory.algo.ops.token_kl import entropy
@@ -344,22 +345,12 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
         advantage = whiten(advantage, tokens.mask, unbiased=self.whiten_unbiased)
         return replace(samples, advantage=advantage)
 
-    def training_items(
-        self, rollout: Rollout, model: TextModel, *, seed: int, iteration: int
-    ) -> TokenBatch:
-        del seed, iteration
-        tokens = require(rollout.tokens, "tokens")
-        advantage = require(rollout.advantage, "advantages")
-        # the lengths are read once for all micro-batches
-        returns = require(rollout.returns, "returns")
-        max_rows = model.rows_at_once(tokens.mask.shape[1], max(1, len(rollout)))
-        states = self._states(tokens)
-        return TokenBatch(
-            tokens.measured(),
-            advantage,
-            returns,
-            rollout.old_log_prob,
-            max_rows,
+    def training_items(self, rollout: Rollout, model: TextModel, **_: int) -> TokenBatch:
+        items = completion_items(rollout, model, TokenBatch)
+        states = self._states(items.tokens)
+        return replace(
+            items,
+            old_log_prob=rollout.old_log_prob,
             states=None if states is None else states.measured(),
             token_weight=rollout.token_weight,
         )

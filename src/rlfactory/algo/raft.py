@@ -28,13 +28,11 @@ class RAFT(SFT):
     @staticmethod
     def items(options: Mapping[str, Any], run: Mapping[str, Any], steps: Sequence[int]) -> float:
         """One of a group."""
-        del options, steps
         return float(1 / run["group_size"])
 
     @staticmethod
     def validate(options: Mapping[str, Any], run: Mapping[str, Any]) -> Faults:
         """Each group has a better and a worse sample."""
-        del options
         if run["group_size"] == 1:
             message = "is 1, but the best sample of a group is learned; allowed are 2 or more"
             yield "group_size", message, "group_size=8"

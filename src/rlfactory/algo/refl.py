@@ -24,28 +24,22 @@ class ReFL(RewardGradient):
         margin: The score above which a sample has no gradient; null: none, the loss is -r. It is
             2 for ImageReward, whose scores are mostly between -2 and 2.
         scale: Factor on the loss, which matters beside a regularizer and for the gradient's norm.
-        checkpoint: Compute the pass, and decoder and reward, again in the backward pass rather than
-            keep what they computed.
     """
 
     def __init__(
         self,
-        dynamics: Any,
-        sigmas: Tensor,
-        reward: Any,
-        *,
+        *given: Any,
         begin: Fraction = 0.75,
         margin: float | None = 2.0,
         scale: Positive = 0.001,
-        checkpoint: bool = True,
+        **options: Any,
     ) -> None:
-        super().__init__(dynamics, sigmas, reward, checkpoint=checkpoint)
+        super().__init__(*given, **options)
         self.begin, self.margin, self.scale = begin, margin, scale
 
     @staticmethod
     def passes(options: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[float, float]:
         """One."""
-        del options, run
         return 1.0, 1.0
 
     def kept_step(self, total: int, *, seed: int, iteration: int) -> int:

@@ -63,13 +63,11 @@ class SFT(Algorithm[TextModel, TokenBatch, TokenBatch]):
     @staticmethod
     def validate(options: Mapping[str, Any], run: Mapping[str, Any]) -> Faults:
         """An answer is that of a completion."""
-        del run
         if options["train_on"] == "answer" and options["column"] is None:
             yield "train_on", "is answer, and whole texts have none", "algo.column=completion"
 
     def completion(self, prompt: Prompt, member: int) -> tuple[str, str]:
         """The text that is given, and the one that is learned; each member of a group is equal."""
-        del member
         if self.learns_whole_texts and isinstance(prompt.text, ChatText):
             raise PromptError(
                 f"the prompt {prompt.text[:60]!r} is a list of messages, and of a conversation the"
@@ -82,13 +80,9 @@ class SFT(Algorithm[TextModel, TokenBatch, TokenBatch]):
 
     def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
         """An advantage of 1 for each token: the loss is that of a policy gradient on the data."""
-        del main
         return with_unit_advantages(rollout)
 
-    def training_items(
-        self, rollout: Rollout, model: TextModel, *, seed: int, iteration: int
-    ) -> TokenBatch:
-        del seed, iteration
+    def training_items(self, rollout: Rollout, model: TextModel, **_: int) -> TokenBatch:
         return completion_items(rollout, model, TokenBatch)
 
     def loss(self, model: TextModel, batch: TokenBatch) -> Loss:

@@ -143,7 +143,6 @@ class UniformTimes(RangedTimes):
 
     def draw(self, uniform: Tensor, times: Tensor) -> Tensor:
         """Range, then shift; the bounds apply before the shift, as published."""
-        del times
         u = stratified(uniform) if self.stratified else uniform
         if self.toward == "noisy":
             return shifted(self.low + (self.high - self.low) * u, self.shift)
@@ -169,21 +168,9 @@ class LogitNormalTimes(RangedTimes):
 
     def draw(self, uniform: Tensor, times: Tensor) -> Tensor:
         """Shift, then range, as published; the bounds hold after the shift."""
-        del times
         r = logit_normal(stratified(uniform) if self.stratified else uniform)
         offset = (self.high - self.low) * shifted(r, self.shift).clamp(min=self.least)
         return self.low + offset if self.toward == "noisy" else self.high - offset
-
-
-def bin_edges(start: int, end: int, bins: int) -> Tensor:
-    """`[bins + 1]` integer edges of nearly equal bins of the step numbers `start` to `end`."""
-    return torch.linspace(start, end, bins + 1).long()
-
-
-def draw_from_bins(draws: Tensor, bounds: Tensor) -> Tensor:
-    """A step number from each bin, `[B, T]`, by uniform `draws` `[B, T]`; upper edges excluded."""
-    low, high = bounds[:-1], bounds[1:]
-    return low + (draws * (high - low)).long()
 
 
 class DiscreteTimes(Times):
@@ -222,9 +209,9 @@ class DiscreteTimes(Times):
         return int((sampled >= 1 - self.fraction - 1e-6).sum()) - 1
 
     def bounds(self, times: Tensor) -> Tensor:
-        """Edges of the bins, for the schedule `times` `[n + 1]`."""
+        """Integer edges of nearly equal bins of steps, for the schedule `times` `[n + 1]`."""
         bins = self.count - int(self.first == "always")
-        return bin_edges(int(self.first != "drawn"), self.end(times), bins)
+        return torch.linspace(int(self.first != "drawn"), self.end(times), bins + 1).long()
 
     def require_steps(self, times: Tensor) -> None:
         """Raise ModelError if a bin is empty; the plan cannot know a model's noise levels."""
@@ -238,7 +225,8 @@ class DiscreteTimes(Times):
     def draw(self, uniform: Tensor, times: Tensor) -> Tensor:
         """Times `[B, T]` of the steps that are drawn, falling."""
         bounds = self.bounds(times)
-        steps = draw_from_bins(uniform[:, : len(bounds) - 1], bounds)
+        # one of each bin, upper edges excluded
+        steps = bounds[:-1] + (uniform[:, : len(bounds) - 1] * bounds.diff()).long()
         if self.first == "always":
             steps = torch.cat([steps.new_zeros(len(steps), 1), steps], dim=1)
         return times[steps]

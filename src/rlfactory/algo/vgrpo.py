@@ -7,11 +7,8 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from rlfactory.algo.base import Loss
-from rlfactory.algo.ops.noised_items import ForwardAlgorithm, self_normalised
-from rlfactory.algo.ops.old_log_probs import log_ratio
-from rlfactory.algo.ops.surrogate import clipped_surrogate, ratio_metrics
-from rlfactory.batch import Batch, Outputs
+from rlfactory.algo.ops.noised_items import SurrogateAlgorithm, self_normalised
+from rlfactory.batch import Batch
 from rlfactory.dynamics.ops.forward_process import ForwardProcess
 from rlfactory.model.base import ImageModel
 from rlfactory.utils.types import Positive
@@ -55,10 +52,9 @@ def denoising_loss(error: Tensor, *, adaptive: bool, reduction: Reduction = "mea
     return loss if reduction == "mean" else loss * error[0].numel()
 
 
-class VGRPO(ForwardAlgorithm):
-    """With L the mean of `denoising_loss` over a sample's times, `r = exp(L_old - L)` and
-
-        loss = mean max(-A r, -A clip(r, 1 - c, 1 + c)).
+class VGRPO(SurrogateAlgorithm):
+    """`SurrogateAlgorithm` whose log-likelihood of a sample is `-L`, with L the mean of
+    `denoising_loss` over its times: `r = exp(L_old - L)`.
 
     Three options keep the variance of L low: noise and times shared within a group (`shared_noise`
     together with `times.shared=group`), stratified times, and the `adaptive` weight.
@@ -67,15 +63,12 @@ class VGRPO(ForwardAlgorithm):
         clip_range: c; None: not clipped.
         shared_noise: Whether the samples of a group are noised with the same eps.
         prediction: What the loss compares: the clean sample, the velocity or the noise.
-        shortcut: Whether the first update of an iteration, which is on-policy, skips the forward
-            pass for the old log-likelihoods; published NFE counts include that pass.
         adaptive: Divide the squared error by its mean magnitude.
         reduction: mean | sum: reduction of the square over dimensions.
     """
 
-    has_surrogate_likelihood = True
     one_ratio_per_sample = True
-    decided_by = {"skip_old_log_probs": ("shortcut", {True: True})}
+    logs_surrogate = True
 
     def __init__(
         self,
@@ -85,7 +78,6 @@ class VGRPO(ForwardAlgorithm):
         adaptive: bool = True,
         prediction: Prediction = "x",
         reduction: Reduction = "mean",
-        shortcut: bool = True,
         **options: Any,
     ) -> None:
         super().__init__(*given, **options)
@@ -94,25 +86,7 @@ class VGRPO(ForwardAlgorithm):
         self.adaptive = adaptive
         self.prediction: Prediction = prediction
         self.reduction: Reduction = reduction
-        self.skip_old_log_probs = shortcut
 
-    def log_likelihoods(self, model: ImageModel, batch: Batch) -> Tensor:
-        """Minus the denoising loss of each item, `[N]`."""
-        return self._log_likelihoods(model, batch, model.predict(batch.x, batch.t, batch.condition))
-
-    def _log_likelihoods(self, model: ImageModel, batch: Batch, prediction: Tensor) -> Tensor:
+    def surrogate(self, model: ImageModel, batch: Batch, prediction: Tensor) -> Tensor:
         error = prediction_error(model.forward_process, batch, prediction, self.prediction)
         return -denoising_loss(error, adaptive=self.adaptive, reduction=self.reduction)
-
-    def loss(self, model: ImageModel, batch: Batch) -> Loss:
-        """The class's formula, one ratio for each sample."""
-        prediction = model.predict(batch.x, batch.t, batch.condition)
-        log_likelihoods = self._log_likelihoods(model, batch, prediction)
-        log_ratios, advantage = batch.per_sample(log_ratio(log_likelihoods, batch.old_log_prob))
-        losses, ratio = clipped_surrogate(log_ratios, advantage, self.clip_range)
-        metrics = {
-            "loss/policy": losses.detach(),
-            "surrogate/mean": log_likelihoods.detach(),
-            **ratio_metrics(ratio, self.clip_range),
-        }
-        return Loss(losses.mean(), Outputs(prediction, log_ratio=log_ratios), metrics)

@@ -179,13 +179,8 @@ def save_plain(model: "CausalLM", folder: Path) -> None:
         if model.network.config.tie_word_embeddings:
             shown.config = copy.deepcopy(model.network.config)
             shown.config.tie_word_embeddings = False
-            name = _output_name(model)
+            output, modules = model.network.get_output_embeddings(), model.network.named_modules()
+            name = next(f"{name}.weight" for name, module in modules if module is output)
             state[name] = state[name].clone()
         shown.save_pretrained(folder, state_dict=state, safe_serialization=True)
     model.tokenizer.save_pretrained(folder)
-
-
-def _output_name(model: "CausalLM") -> str:
-    """The name of the output projection's weight."""
-    project = model.network.get_output_embeddings()
-    return next(f"{name}.weight" for name, m in model.network.named_modules() if m is project)

@@ -48,15 +48,17 @@ class VllmServer(Engine):
     def open(self, model: CausalLM) -> None:
         """Write the model, and check that the server answers and serves it."""
         save_plain(model, self.folder)
-        served = self._answer("GET", "/v1/models", None)["data"][0]
+        served = self._answer("/v1/models")["data"][0]
         self._name = served["id"]
-        if model.network.config.tie_word_embeddings and not self._is_ours(served.get("root")):
+        root = served.get("root")
+        is_ours = root is not None and Path(root).expanduser().resolve() == self.folder
+        if model.network.config.tie_word_embeddings and not is_ours:
             raise EngineError(
-                f"engine.url={self.url} serves {served.get('root')}: a model whose output is tied"
+                f"engine.url={self.url} serves {root}: a model whose output is tied"
                 f" to its embedding must be served from {self.folder}, where they are apart, as"
                 " vLLM reloads no tied output"
             )
-        ids = self._post(
+        ids = self._answer(
             "/tokenize", {"model": self._name, "prompt": PROBE, "add_special_tokens": False}
         )["tokens"]
         own = model.tokenizer(PROBE, add_special_tokens=False).input_ids
@@ -66,17 +68,14 @@ class VllmServer(Engine):
                 f" model's {own[:8]}; serve the model that is trained, which is in {self.folder}"
             )
 
-    def _is_ours(self, root: str | None) -> bool:
-        return root is not None and Path(root).expanduser().resolve() == self.folder
-
     def load(self, model: CausalLM) -> None:
         """Write the weights in use, let the server read them, and drop what it cached."""
         save_plain(model, self.folder)
-        self._post(
+        self._answer(
             "/collective_rpc",
             {"method": "reload_weights", "kwargs": {"weights_path": str(self.folder)}},
         )
-        self._post("/reset_prefix_cache", {})
+        self._answer("/reset_prefix_cache", {})
 
     def generate(
         self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], settings: SamplingSettings
@@ -105,7 +104,7 @@ class VllmServer(Engine):
                 "return_token_ids": True,
                 "skip_special_tokens": False,
             }
-            choice = self._post("/v1/completions", body)["choices"][0]
+            choice = self._answer("/v1/completions", body)["choices"][0]
             return Completion(choice["token_ids"], choice["logprobs"]["token_logprobs"])
 
         with ThreadPoolExecutor(min(self.connections, len(prompts))) as threads:
@@ -114,10 +113,9 @@ class VllmServer(Engine):
     def close(self) -> None:
         self._http.close()
 
-    def _post(self, path: str, body: dict[str, Any]) -> Any:
-        return self._answer("POST", path, body)
-
-    def _answer(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
+    def _answer(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        """What the server answers to GET, or to POST of a body."""
+        method = "GET" if body is None else "POST"
         try:
             answer = self._http.request(method, self.url + path, json=body)
         except httpx.HTTPError as error:

@@ -166,7 +166,6 @@ class Hardware(ABC):
             value: anything that JSON can hold; that of other ranks is ignored.
             source: a rank.
         """
-        del source
         return value
 
     def prepare(self, model: Any) -> None:
@@ -200,7 +199,6 @@ class Hardware(ABC):
         Returns:
             Pairs `(micro_batch, counts)`; padding has `counts=False`.
         """
-        del padding
         return ((micro_batch, True) for micro_batch in micro_batches)
 
     @abstractmethod

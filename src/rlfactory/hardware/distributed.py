@@ -75,11 +75,7 @@ class Distributed(Local):
             timeout: > 0; seconds until a process that does not answer counts as lost.
             restarts: How often torchrun starts the processes again after one has failed.
             threads: CPU threads of a process; null: OMP_NUM_THREADS, or its share of the cores.
-            gpu: auto | h100 | h200 | a100_80gb | rtx4090 | ...: the GPU to plan for; auto: the one
-                that nvidia-smi reports.
             memory_gb: GiB of each device to plan for; null: that of gpu, or of a CPU its machine.
-            deterministic: On a GPU: the same bits in each run, by slower kernels; a CPU computes
-                them anyway.
             tile: Samples or items of every pass, cut by their numbers, and sums in an order that
                 only these give: the same bits for any micro_batch, sample_batch and number of
                 processes or threads; each process then keeps all samples. null: free.
@@ -98,9 +94,11 @@ class Distributed(Local):
         self.device = _device_of(self.device, info)
         self._connect(info, timeout)
         self._defer = defer_reduce
-        self._sharded = None
+        self._sharded: FSDPParameters | None = None
         if strategy == "fsdp2":
-            self._sharded = _fsdp_parameters(
+            from rlfactory.hardware import fsdp  # its imports take a second
+
+            self._sharded = fsdp.FSDPParameters(
                 timeout=timedelta(seconds=timeout),
                 shard_size=shard_size,
                 offload=offload,
@@ -166,7 +164,7 @@ class Distributed(Local):
         backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
         limit = timedelta(seconds=timeout)
         with _communicating(f"no contact at {info.master_addr}:{info.master_port}"):
-            store = _own_store() if info.world_size == 1 else _common_store(info, limit)
+            store = _store(info, limit)
             dist.init_process_group(
                 backend, timeout=limit, store=store, rank=info.rank, world_size=info.world_size
             )
@@ -318,25 +316,17 @@ def _device_of(kind: torch.device, info: ProcessInfo) -> torch.device:
     return torch.device("cuda", number)
 
 
-def _own_store() -> Any:
-    return dist.HashStore()  # type: ignore[attr-defined]
-
-
-def _common_store(info: ProcessInfo, timeout: timedelta) -> Any:
+def _store(info: ProcessInfo, timeout: timedelta) -> Any:
     """The store through which ranks find each other.
 
     torchrun keeps one through its restarts, with what the ranks before have left there; so the keys
     of each attempt have a prefix.
     """
+    if info.world_size == 1:
+        return dist.HashStore()  # type: ignore[attr-defined]
     store, _, _ = next(dist.rendezvous(info.url, info.rank, info.world_size, timeout=timeout))  # type: ignore[attr-defined]
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     return dist.PrefixStore(f"restart_{restart}", store)  # type: ignore[attr-defined]
-
-
-def _fsdp_parameters(**options: Any) -> "FSDPParameters":
-    from rlfactory.hardware.fsdp import FSDPParameters  # its imports take a second
-
-    return FSDPParameters(**options)
 
 
 @contextmanager

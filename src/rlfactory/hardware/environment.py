@@ -94,18 +94,23 @@ def process_info(node: Node) -> ProcessInfo | None:
     env = os.environ
     if node.get("launcher") == "slurm" and not env.get("RANK"):
         # a batch script has a SLURM_PROCID too; the step alone says that srun started this
-        return (
-            _slurm_info(node.get("port")) if {"SLURM_PROCID", "SLURM_STEP_ID"} <= {*env} else None
-        )
-    if not (env.get("RANK") and env.get("WORLD_SIZE")):
+        if not {"SLURM_PROCID", "SLURM_STEP_ID"} <= env.keys():
+            return None
+        rank, size, local = _number("SLURM_PROCID"), "SLURM_NTASKS", _number("SLURM_LOCALID", 0)
+        job = env.get("SLURM_JOB_ID", "0") + "." + env["SLURM_STEP_ID"]
+        # all tasks of a step compute the same one, and two steps on a machine seldom do
+        port, master = PORTS[zlib.crc32(job.encode()) % len(PORTS)], _slurm_master()
+    elif env.get("RANK") and env.get("WORLD_SIZE"):
+        rank, size, port, master = _number("RANK"), "WORLD_SIZE", PORTS[0], "127.0.0.1"
+        local = _number("LOCAL_RANK", rank)
+    else:
         return None
-    rank = _number("RANK")
     return ProcessInfo(
         rank=rank,
-        world_size=_number("WORLD_SIZE"),
-        local_rank=_number("LOCAL_RANK", rank),
-        master_addr=env.get("MASTER_ADDR") or "127.0.0.1",
-        master_port=_number("MASTER_PORT", node.get("port") or PORTS[0]),
+        world_size=_number(size),
+        local_rank=local,
+        master_addr=env.get("MASTER_ADDR") or master,
+        master_port=_number("MASTER_PORT", node.get("port") or port),
     )
 
 
@@ -232,20 +237,6 @@ def _mib(cell: str) -> int | None:
         return int(float(cell))
     except ValueError:
         return None
-
-
-def _slurm_info(port: int | None) -> ProcessInfo:
-    env = os.environ
-    job = env.get("SLURM_JOB_ID", "0") + "." + env.get("SLURM_STEP_ID", "0")
-    # all tasks of a step compute the same one, and two steps on a machine seldom do
-    chosen = port or PORTS[zlib.crc32(job.encode()) % len(PORTS)]
-    return ProcessInfo(
-        rank=_number("SLURM_PROCID"),
-        world_size=_number("SLURM_NTASKS"),
-        local_rank=_number("SLURM_LOCALID", 0),
-        master_addr=env.get("MASTER_ADDR") or _slurm_master(),
-        master_port=_number("MASTER_PORT", chosen),
-    )
 
 
 def _slurm_master() -> str:

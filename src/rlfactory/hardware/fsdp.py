@@ -84,7 +84,9 @@ class FSDPParameters:
             "mp_policy": MixedPrecisionPolicy(cast_forward_inputs=False)
             if self._exact
             else mixed_precision(getattr(model, "precision", None)),
-            "offload_policy": self._offload_policy(),
+            "offload_policy": CPUOffloadPolicy(pin_memory=torch.cuda.is_available())
+            if self.offload
+            else OffloadPolicy(),
             "ignored_params": adapters(network),
         }
         loaded = LoadedNetwork(network, self._device)
@@ -114,20 +116,13 @@ class FSDPParameters:
             network.set_reshard_after_backward(False)
 
     def _mesh(self, device: str) -> DeviceMesh:
-        copies = dist.get_world_size() // self.shard_size
-        if copies == 1:
-            mesh = init_device_mesh(device, (self.shard_size,), mesh_dim_names=(SHARD,))
-        else:
-            sizes = copies, self.shard_size
-            mesh = init_device_mesh(device, sizes, mesh_dim_names=(REPLICATE, SHARD))
+        sizes: tuple[int, ...] = (dist.get_world_size() // self.shard_size, self.shard_size)
+        begin = int(sizes[0] == 1)  # one copy: a mesh of shards alone
+        names = (REPLICATE, SHARD)[begin:]
+        mesh = init_device_mesh(device, sizes[begin:], mesh_dim_names=names)
         for group in mesh.get_all_groups():  # a group of some ranks has torch's own, half an hour
             _set_pg_timeout(self._timeout, group)
         return mesh
-
-    def _offload_policy(self) -> OffloadPolicy:
-        if not self.offload:
-            return OffloadPolicy()
-        return CPUOffloadPolicy(pin_memory=torch.cuda.is_available())
 
     def _modules(self) -> Iterator[FSDPModule]:
         return (m for m in self._network.modules() if isinstance(m, FSDPModule))
@@ -222,11 +217,11 @@ class FSDPParameters:
             The norm before clipping, the same in all ranks. Nothing waits for the device here.
         """
         gradients = [p.grad for p in parameters if p.grad is not None]
-        norm, factor = unscale(
-            nn.utils.get_total_norm([_full(gradient) for gradient in gradients])
-            if self._exact
-            else self._norm(parameters)
-        )
+        if self._exact:
+            whole = (g.full_tensor() if isinstance(g, DTensor) else g for g in gradients)
+            norm, factor = unscale(nn.utils.get_total_norm([*whole]))
+        else:
+            norm, factor = unscale(self._norm(parameters))
         factor = factor * (limit / (norm + 1e-6)).clamp(max=1.0)
         rows = [self.local(gradient) for gradient in gradients]
         for device in {part.device for part in rows}:  # shards may be offloaded
@@ -302,11 +297,6 @@ def mixed_precision(precision: Any) -> MixedPrecisionPolicy:
     return MixedPrecisionPolicy(
         param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False
     )
-
-
-def _full(gradient: Tensor) -> Tensor:
-    """All rows of a gradient. Collective, if it is a `DTensor`."""
-    return gradient.full_tensor() if isinstance(gradient, DTensor) else gradient
 
 
 def _call(work: Any, *arguments: Any) -> Any:

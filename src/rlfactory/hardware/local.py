@@ -98,7 +98,6 @@ class Local(Hardware):
         """Portable bits need a CPU that has the instructions, and no variables against them."""
         from rlfactory.hardware.portable import conflicts
 
-        del run
         if not options.get("portable"):
             return
         if options["device"] == "cuda":
@@ -163,14 +162,9 @@ class Local(Hardware):
         if not self._scaler.is_enabled():
             return value
         self._scaler.update()
-        self._count_overflows(is_finite)
-        return value if is_finite else None
-
-    def _count_overflows(self, is_finite: bool) -> None:
-        """Count consecutive overflows; HardwareError if there are too many."""
         self._overflows = 0 if is_finite else self._overflows + 1
         if is_finite:
-            return
+            return value
         scale = self._scaler.get_scale()
         log.info("an update was skipped: gradients overflowed; the loss scale is now %g", scale)
         if self._overflows == OVERFLOWS:
@@ -178,6 +172,7 @@ class Local(Hardware):
                 f"gradients overflowed float16 in {OVERFLOWS} updates in a row, with losses scaled"
                 f" down to {scale:g} times; try precision=bf16, or a smaller optimizer.lr"
             )
+        return None
 
     def all_gather(self, values: Tensor) -> Tensor:
         return values

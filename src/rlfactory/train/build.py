@@ -90,7 +90,12 @@ def build(
     regularizer = instantiate_group(config, "regularizer", dynamics=dynamics)
     if model.media == "texts":
         draws = reward.gives_scores or eval_rewards or isinstance(prompts, GivenPrompts)
-        trained, drawn = _rooms(algo, dynamics.length, bool(draws))
+        # a given completion needs room for its first token at least; only a command's own prompts,
+        # and evaluations that a reward scores, are answered by the policy
+        trained = drawn = dynamics.length
+        if algo.samples_from == "data":
+            trained = 0 if algo.learns_whole_texts else 1
+            drawn = drawn if draws else trained
         _leave_out_long(config, model, prompts, sets, trained, drawn)
     groups, matrices = model.parameter_groups(), hidden_matrices(model)
     optimizer = build_optimizer(config, groups, hardware.device, matrices)
@@ -139,6 +144,8 @@ def _build_model(config: Config, prompts: Prompts, hardware: Hardware) -> Any:
         world_size=hardware.world_size,
     )
     precision, memory = instantiate_group(config, "precision"), instantiate_group(config, "memory")
+    algo = locate(config["algo"]["_target_"], "algo")
+    options = config["algo"] if isinstance(algo, type) else vars(algo)
     with network_on(hardware.network_device):
         model = instantiate_group(
             config,
@@ -148,7 +155,7 @@ def _build_model(config: Config, prompts: Prompts, hardware: Hardware) -> Any:
             precision=precision,
             memory=memory,
             prompt_cache=cache,
-            has_critic=_needs_critic(config),
+            has_critic=bool(algo.needs_critic(options)),
         )
     merge_adapters_below(config, model)
     if model.process == "vp" and (pipe := getattr(model, "pipe", None)) is not None:
@@ -171,13 +178,6 @@ def merge_adapters_below(config: Config, model: Any) -> None:
     start = merge_start(network, Path(config["begin_from"]), getattr(model, "pipeline", None))
     if (lora := getattr(model, "lora", None)) is not None:
         lora.start = start
-
-
-def _needs_critic(config: Config) -> bool:
-    """Whether a language model gets a critic, by the algorithm's options, or those of an object."""
-    algo = locate(config["algo"]["_target_"], "algo")
-    options = config["algo"] if isinstance(algo, type) else vars(algo)
-    return bool(algo.needs_critic(options))
 
 
 def build_algorithm(config: Config, **available: object) -> Algorithm[Any, Any, Any]:
@@ -230,18 +230,6 @@ def build_logger(config: Config, hardware: Hardware, say: Callable[[str], None])
         nodes = {getattr(target, "__name__", type(target).__name__): node}
     makers = {name: partial(instantiate, part, "logger") for name, part in nodes.items()}
     return FaultTolerant(makers, say)
-
-
-def _rooms(algo: Algorithm[Any, Any, Any], length: int, draws: bool) -> tuple[int, int]:
-    """The tokens that must fit behind a prompt that is trained on, and one that is evaluated on.
-
-    A given completion needs room for its first token at least; only a command's own prompts, and
-    evaluations that a reward scores (`draws`), are answered by the policy.
-    """
-    if algo.samples_from == "policy":
-        return length, length
-    trained = 0 if algo.learns_whole_texts else 1
-    return trained, length if draws else trained
 
 
 def _leave_out_long(

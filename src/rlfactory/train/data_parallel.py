@@ -20,6 +20,14 @@ from rlfactory.rollout import GlobalRollout, Rollout
 from rlfactory.train.metrics import pairwise_distance
 from rlfactory.utils.pytree import index_rows, require
 
+LIGHT = (
+    *("prompts", "groups", "index", "texts", "rewards", "penalty", "comparison_group", "tree"),
+    "tokens",  # padded to one width on all ranks: a sampler encodes all prompts at once
+)
+HEAVY = ("metadata", "state", "images", "latents", "transitions")
+"""Fields of a rollout that are gathered, always or where each rank has all samples."""
+LEARNED = ("rewards", "penalty_weight", "advantage", "returns", "tree", "token_weight")
+"""Fields that are computed of the samples of all ranks."""
 Measured = Mapping[str, Tensor]
 T = TypeVar("T")
 
@@ -53,7 +61,7 @@ class Shard:
             self._order = torch.from_numpy(np.unique(numbers, return_index=True)[1])
 
     def all_gather(self, values: T) -> T:
-        """The values of all ranks' rows, from those of this rank's: a tensor, a list, or a
+        """The values of all ranks' rows, from those of this rank's: a tensor, a list, scores, or a
         dataclass of them; a field that is None, or one value for all, on all ranks stays.
         """
         column: Any = values
@@ -63,6 +71,8 @@ class Shard:
             column = self.hardware.all_gather(column)[self._order.to(column.device)]
         elif isinstance(column, list):
             column = index_rows(self.hardware.all_gather_list(column), self._order)
+        elif isinstance(column, Mapping):
+            column = self.all_gather_scores(column)
         elif is_dataclass(column) and not isinstance(column, type):
             gathered: dict[str, Any] = {
                 f.name: self.all_gather(getattr(column, f.name)) for f in fields(column)
@@ -92,21 +102,13 @@ def gather_rollout(rollout: Rollout, hardware: Hardware) -> Rollout:
     """
     if hardware.world_size == 1:
         return rollout
-    shard = Shard(rollout.index, hardware)
-    index = shard.all_gather(rollout.index)
-    return Rollout(
-        prompts=shard.all_gather([identity(prompt) for prompt in rollout.prompts]),
-        metadata=[{}] * len(index),
-        groups=shard.all_gather(rollout.groups),
-        index=index,
-        # padded to one width on all ranks: the sampler encodes all prompts of an iteration at once
-        tokens=shard.all_gather(rollout.tokens),
-        texts=shard.all_gather(rollout.texts),
-        rewards=shard.all_gather_scores(rollout.rewards),
-        penalty=shard.all_gather(rollout.penalty),
-        comparison_group=shard.all_gather(rollout.comparison_group),
-        tree=shard.all_gather(rollout.tree),
-    )
+    own = replace(rollout, prompts=[identity(prompt) for prompt in rollout.prompts])
+    gathered = _gathered(Shard(rollout.index, hardware), own, LIGHT)
+    return Rollout(metadata=[{}] * len(gathered["index"]), **gathered)
+
+
+def _gathered(shard: Shard, rollout: Rollout, names: Sequence[str]) -> dict[str, Any]:
+    return {name: shard.all_gather(getattr(rollout, name)) for name in names}
 
 
 def gather_whole(rollout: Rollout, hardware: Hardware) -> Rollout:
@@ -117,15 +119,8 @@ def gather_whole(rollout: Rollout, hardware: Hardware) -> Rollout:
         rows = condition.rows(torch.arange(len(rollout)))
         tensors = {name: shard.all_gather(values) for name, values in rows.tensors.items()}
         condition = replace(condition, tensors=tensors, prompt=None)
-    return replace(
-        gather_rollout(rollout, hardware),
-        metadata=shard.all_gather(rollout.metadata),
-        condition=condition,
-        state=shard.all_gather(rollout.state),
-        images=shard.all_gather(rollout.images),
-        latents=shard.all_gather(rollout.latents),
-        transitions=shard.all_gather(rollout.transitions),
-    )
+    heavy = _gathered(shard, rollout, HEAVY)
+    return replace(gather_rollout(rollout, hardware), condition=condition, **heavy)
 
 
 def attach_global(rollout: Rollout, everyone: Rollout) -> Rollout:
@@ -161,16 +156,8 @@ def local_part(rollout: Rollout, samples: Rollout) -> Rollout:
     if rollout.all_ranks is None:
         return samples
     own, rows = _shared(rollout, samples.index)
-    return replace(
-        index_rows(rollout, own),
-        rewards=index_rows(samples.rewards, rows),
-        penalty_weight=index_rows(samples.penalty_weight, rows),
-        advantage=index_rows(samples.advantage, rows),
-        returns=index_rows(samples.returns, rows),
-        tree=index_rows(samples.tree, rows),
-        loss_weight=samples.loss_weight,
-        token_weight=index_rows(samples.token_weight, rows),
-    )
+    learned: dict[str, Any] = {name: index_rows(getattr(samples, name), rows) for name in LEARNED}
+    return replace(index_rows(rollout, own), loss_weight=samples.loss_weight, **learned)
 
 
 def local_row_numbers(rollout: Rollout, rows: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from rlfactory.algo.base import checked_loss
-from rlfactory.algo.ops import old_log_probs, old_token_log_probs
+from rlfactory.algo.ops import old_log_probs
 from rlfactory.batch import TokenBatch
 from rlfactory.hardware.gradient_tree import added_by_number
 from rlfactory.model.ema import Clock
@@ -131,7 +131,6 @@ class Learner:
         on-policy, with a ratio of 1 by construction, and an algorithm may skip its samples.
         """
         algo, hardware = self.components.algo, self.components.hardware
-        gather = hardware.gather_passes
         model: Any = self.components.model  # of images or texts, as the algorithm
         if not (algo.replays_rollout or algo.has_surrogate_likelihood):
             return rollout
@@ -140,10 +139,7 @@ class Learner:
             for rows in minibatches_of(global_rollout(rollout), self.budget, model, iteration)
             if len(rows)
         ]
-        if algo.requires == "tokens":
-            if not old_token_log_probs.must_recompute_tokens(algo.old_log_probs, model.precision):
-                return rollout
-        elif not algo.has_surrogate_likelihood:
+        if not algo.has_surrogate_likelihood:
             differ = old_log_probs.must_recompute(
                 algo, model.precision, rollout, minibatches, self.budget.micro_batch
             )
@@ -157,10 +153,7 @@ class Learner:
             items = self.passes.items(samples, iteration)
             return items, self.passes.padded(items, samples, iteration)
 
-        if algo.requires == "tokens":
-            return old_token_log_probs.with_old_token_log_probs(
-                model, algo.dynamics, rollout, minibatches, divided, gather
-            )
+        gather = hardware.gather_passes
         return old_log_probs.with_old_log_probs(algo, model, rollout, minibatches, divided, gather)
 
     @property

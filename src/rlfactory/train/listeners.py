@@ -11,7 +11,7 @@ A run has one list of listeners and calls them in its order:
 7. listeners of the user, in the order given.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -110,19 +110,13 @@ class Listener:
         """Called once at the end, also of a run that was stopped, but not after an error."""
 
 
-class FunctionListener(Listener):
-    """Calls a function after each iteration."""
-
-    def __init__(self, function: Callable[[Iteration], object]) -> None:
-        self.function = function
-
-    def after_iteration(self, iteration: Iteration) -> None:
-        self.function(iteration)
-
-
 def as_listener(given: Any) -> Listener:
-    """A listener as it is; a function as a `FunctionListener`."""
-    return given if hasattr(given, "after_iteration") else FunctionListener(given)
+    """A listener as it is; a function as one that calls it after each iteration."""
+    if hasattr(given, "after_iteration"):
+        return given
+    listener = Listener()
+    listener.after_iteration = given  # type: ignore[method-assign]
+    return listener
 
 
 class MetricsRecorder(Listener):

@@ -59,6 +59,11 @@ def _index(value: T, index: Tensor, copies: dict[torch.device, Tensor]) -> T:
     return picked
 
 
+def widened(kind: type[T], value: Any, **added: Any) -> T:
+    """A dataclass of a `kind` that has further fields than `value`, which are `added`."""
+    return kind(**{**{f.name: getattr(value, f.name) for f in fields(value)}, **added})
+
+
 def row_numbers(count: int, rows: Tensor | None) -> Tensor:
     """`rows`, or all of `count` rows where that is None."""
     return torch.arange(count) if rows is None else rows

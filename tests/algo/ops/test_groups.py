@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from rlfactory.algo.ops.groups import GroupItems, cell_means, in_groups
+from rlfactory.algo.dgpo import DGPO
+from rlfactory.algo.ops.groups import GroupItems, cell_means
 from rlfactory.algo.ops.noised_items import noised_items
 from rlfactory.algo.times import UniformTimes
 from rlfactory.dynamics.schedule import uniform_sigmas
@@ -57,4 +58,4 @@ def test_items_without_cells_are_refused(items: GroupItems) -> None:
 
 def test_a_group_is_together(roll: Callable[..., Rollout], linear: Callable[..., Any]) -> None:
     rollout = replace(roll(linear(), [0.0] * 6), groups=GROUPS)
-    assert in_groups(rollout).index.tolist() == [1, 3, 4, 0, 2, 5]
+    assert DGPO().normalise_update(rollout).index.tolist() == [1, 3, 4, 0, 2, 5]

@@ -7,11 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from rlfactory.algo.ops.old_token_log_probs import (
-    must_recompute_tokens,
-    token_log_ratio,
-    with_old_token_log_probs,
-)
+from rlfactory.algo.ops.old_log_probs import must_recompute, with_old_log_probs
+from rlfactory.algo.ops.old_token_log_probs import token_log_ratio
 from rlfactory.algo.ops.token_outputs import token_outputs
 from rlfactory.algo.ppo import PPO
 from rlfactory.dynamics.token import Token
@@ -49,8 +46,9 @@ def rollout(model: CausalLM) -> Rollout:
         ("recomputed", Precision(), True),
     ],
 )
-def test_when(chosen: Any, precision: Precision, expected: bool) -> None:
-    assert must_recompute_tokens(chosen, precision) is expected
+def test_when(chosen: Any, precision: Precision, expected: bool, rollout: Rollout) -> None:
+    algo = PPO(TOKEN, old_log_probs=chosen)
+    assert must_recompute(algo, precision, rollout, [], 1) is expected
 
 
 def test_first_ratios_are_one(model: CausalLM, rollout: Rollout) -> None:
@@ -59,10 +57,10 @@ def test_first_ratios_are_one(model: CausalLM, rollout: Rollout) -> None:
         return items, ((batch, True) for batch in items.split(3))
 
     rows = torch.tensor([2, 0, 3, 1])
-    found = with_old_token_log_probs(model, TOKEN, rollout, [rows], passes, torch.clone)
+    found = with_old_log_probs(ALGO, model, rollout, [rows], passes, torch.clone)
     assert found.old_log_prob is not None
     off = []
-    none = with_old_token_log_probs(model, TOKEN, rollout, [], passes, torch.clone)
+    none = with_old_log_probs(ALGO, model, rollout, [], passes, torch.clone)
     for samples in (found, rollout, none):
         deviations = []
         for batch, _ in passes(samples[rows])[1]:

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 import torch
 
+from rlfactory.algo.opd import OPD
 from rlfactory.algo.ops.noised_items import noised_items
-from rlfactory.algo.ops.teachers import TaughtItems, TaughtTokens, teacher_numbers
+from rlfactory.algo.ops.teachers import TaughtItems, TaughtTokens
 from rlfactory.algo.times import UniformTimes
 from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.rollout import Rollout, Tokens
 from rlfactory.utils.errors import TrainingError
+from rlfactory.utils.pytree import widened
 
 TEACHERS = torch.tensor([1, 0, 1, 0])
 
@@ -25,12 +27,12 @@ def rollout(linear: Callable[..., Any], roll: Callable[..., Rollout]) -> Rollout
 
 
 def test_groups_take_turns_or_the_data_say_whose_they_are(rollout: Rollout) -> None:
-    assert teacher_numbers(rollout, 3, None).tolist() == [1, 2, 0, 1]
-    assert teacher_numbers(rollout, 3, "task").tolist() == [1, 0, 0, 2]
+    assert OPD(teachers=["a"] * 3, column=None).numbers(rollout).tolist() == [1, 2, 0, 1]
+    assert OPD(teachers=["a"] * 3, column="task").numbers(rollout).tolist() == [1, 0, 0, 2]
     with pytest.raises(TrainingError, match="holds 2; allowed are .* 0 to 1"):
-        teacher_numbers(rollout, 2, "task")
+        OPD(teachers=["a"] * 2, column="task").numbers(rollout)
     with pytest.raises(TrainingError, match="holds None"):
-        teacher_numbers(rollout, 2, "other")
+        OPD(teachers=["a"] * 2, column="other").numbers(rollout)
 
 
 @pytest.mark.parametrize(("size", "lengths"), [(1, [1] * 8), (3, [3, 1, 3, 1]), (9, [4, 4])])
@@ -39,7 +41,7 @@ def test_micro_batches_of_images_have_one_teacher(
 ) -> None:
     times, sigmas = UniformTimes(count=2), uniform_sigmas(6, 3.0)
     made = noised_items(rollout, linear(), times, sigmas, seed=0, iteration=0)
-    batches: list[Any] = [*TaughtItems.of(made, TEACHERS).split(size)]
+    batches: list[Any] = [*widened(TaughtItems, made, teachers=TEACHERS).split(size)]
     assert [len(batch) for batch in batches] == lengths
     for batch in batches:
         assert (TEACHERS[batch.sample] == batch.teacher).all()

@@ -96,7 +96,7 @@ def test_the_policy_draws_evaluations(model: SD3) -> None:
     ("changed", "message"),
     [
         ({"rejected": None}, "no image under 'rejected'; its columns are"),
-        ({"rejected": "images/circle.png"}, "are the same image"),
+        ({"rejected": "images/circle.png"}, "are equal, 'images/circle.png'; a pair must differ"),
         ({"rejected": "images/none.png"}, "there is no picture .*none.png"),
         ({"rejected": "image_pairs.jsonl"}, "can't be read as a picture"),
         ({"rejected": Image.new("RGB", (64, 32))}, "another aspect ratio"),

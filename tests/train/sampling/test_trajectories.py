@@ -19,7 +19,6 @@ from rlfactory.train.sampling.trajectories import (
     integrate_ode,
     integrate_with_solver,
     sample_branched,
-    sample_branched_per_step,
     sample_with_transitions,
 )
 from rlfactory.utils.pytree import index_rows
@@ -177,9 +176,8 @@ def test_branches_at_each_step_are_stochastic_in_that_step_alone(linear: MakeMod
     model = linear()
     condition = model.encode(["a"] * 6 + ["b"] * 6)
     drawing = replace(DRAWING, steps=[1, 3], noise=NOISE[:, :1])
-    latents, kept = sample_branched_per_step(
-        model, condition, START[:2], SIGMAS, replace(drawing, branches=3)
-    )
+    branched = replace(drawing, branches=3, branch_at="step")
+    latents, kept = sample_branched(model, condition, START[:2], SIGMAS, branched)
     assert kept.t.shape == (12, 1)
     # rows run over starts, then steps, then branches
     assert kept.t[:, 0].tolist() == ([SIGMAS[1]] * 3 + [SIGMAS[3]] * 3) * 2

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -10,7 +11,6 @@ from torch import Tensor
 from rlfactory.algo.advantage.base import Advantage
 from rlfactory.algo.advantage.formulas import (
     ClipKind,
-    EpsAs,
     Scope,
     StdScope,
     clip_advantages,
@@ -67,11 +67,13 @@ class GroupAdvantage(Advantage):
         self.mean: Scope = mean
         self.std: StdScope = std
         self.unbiased, self.eps = unbiased, eps
-        self.eps_as: EpsAs = eps_as
         self.weights, self.aggregate = weights, aggregate
         self.clip, self.scale = clip, scale
         self.clip_kind: ClipKind = clip_kind
         self.zero_variance = zero_variance
+        self._normalise = partial(
+            group_advantages, mean=mean, std=std, unbiased=unbiased, eps=eps, eps_as=eps_as
+        )
 
     @staticmethod
     def validate(options: Mapping[str, Any], run: Mapping[str, Any]) -> Faults:
@@ -109,17 +111,6 @@ class GroupAdvantage(Advantage):
         if self.aggregate == "sum":
             return self._normalise(weighted_sum(rewards, weights), groups)
         return weighted_sum([self._normalise(reward, groups) for reward in rewards], weights)
-
-    def _normalise(self, rewards: Tensor, groups: Tensor) -> Tensor:
-        return group_advantages(
-            rewards,
-            groups,
-            mean=self.mean,
-            std=self.std,
-            unbiased=self.unbiased,
-            eps=self.eps,
-            eps_as=self.eps_as,
-        )
 
     def _has_zero_advantage(
         self, rewards: list[Tensor], weights: list[float], groups: Tensor

@@ -66,5 +66,6 @@ def completion_items(rollout: Rollout, model: TextModel, kind: type[BatchT]) -> 
     tokens = require(rollout.tokens, "tokens")
     advantage = require(rollout.advantage, "advantages")
     returns = require(rollout.returns, "returns")
+    # the lengths are read once for all micro-batches
     max_rows = model.rows_at_once(tokens.mask.shape[1], max(1, len(rollout)))
     return kind(tokens.measured(), advantage, returns, max_rows=max_rows)

@@ -4,7 +4,7 @@ A cell is the samples of one group at one time. Its items follow one another.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from rlfactory.algo.ops.noised_items import ForwardAlgorithm
 from rlfactory.batch import Batch, TrainingItems
 from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Rollout
-from rlfactory.utils.pytree import require, to_device
+from rlfactory.utils.pytree import require, to_device, widened
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,7 @@ class GroupItems(TrainingItems):
             part = replace(self, selected=numbers[start:end])
             (batch,) = TrainingItems.split(part, size, range(0, end - start, end - start))
             cell = torch.arange(len(cells)).repeat_interleave(torch.tensor(cells))
-            columns = {column.name: getattr(batch, column.name) for column in fields(batch)}
-            yield GroupBatch(**columns, cell=to_device(cell, batch.t.device))
+            yield widened(GroupBatch, batch, cell=to_device(cell, batch.t.device))
 
     @classmethod
     def of(cls, items: TrainingItems, groups: Tensor) -> "GroupItems":
@@ -62,9 +61,9 @@ class GroupItems(TrainingItems):
         order = groups.argsort(stable=True)
         sizes = torch.unique_consecutive(groups[order], return_counts=True)[1].tolist()
         of_cells = [rows.T.flatten() for rows in torch.split(numbers[order], sizes)]
-        columns = {column.name: getattr(items, column.name) for column in fields(items)}
-        columns["selected"] = to_device(torch.cat(of_cells), items.t.device)
-        return cls(**columns, cells=tuple(size for size in sizes for _ in range(count)))
+        selected = to_device(torch.cat(of_cells), items.t.device)
+        cells = tuple(size for size in sizes for _ in range(count))
+        return widened(cls, items, selected=selected, cells=cells)
 
 
 def _filled(cells: tuple[int, ...], size: int) -> Iterator[list[int]]:
@@ -95,11 +94,6 @@ def cell_means(values: Tensor, batch: Batch, log_weight: Tensor | None = None) -
     return log_weight.expand_as(same).masked_fill(~same, -torch.inf).softmax(1) @ values
 
 
-def in_groups(samples: Rollout) -> Rollout:
-    """The same samples, those of a group together."""
-    return samples[samples.groups.argsort(stable=True)]
-
-
 class GroupAlgorithm(ForwardAlgorithm):
     """An algorithm on final samples whose loss compares those of a group, in a `GroupBatch`."""
 
@@ -107,10 +101,8 @@ class GroupAlgorithm(ForwardAlgorithm):
 
     def normalise_update(self, samples: Rollout) -> Rollout:
         """The samples of each group together."""
-        return in_groups(samples)
+        return samples[samples.groups.argsort(stable=True)]
 
-    def training_items(
-        self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int
-    ) -> TrainingItems:
-        items = super().training_items(rollout, model, seed=seed, iteration=iteration)
+    def training_items(self, rollout: Rollout, model: ImageModel, **key: int) -> TrainingItems:
+        items = super().training_items(rollout, model, **key)
         return GroupItems.of(items, rollout.groups)

@@ -1,14 +1,17 @@
 """Training items of the forward-process algorithms: final samples with fresh noise."""
 
 from dataclasses import replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from rlfactory.algo.advantage.base import Advantage
-from rlfactory.algo.base import Algorithm
+from rlfactory.algo.base import Algorithm, Loss
+from rlfactory.algo.ops.old_log_probs import log_ratio
+from rlfactory.algo.ops.surrogate import clipped_surrogate, ratio_metrics
 from rlfactory.algo.times import Times, uniform_draws
-from rlfactory.batch import Batch, TrainingItems
+from rlfactory.batch import Batch, Outputs, TrainingItems
 from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Rollout
 from rlfactory.utils import rng
@@ -35,9 +38,7 @@ class ForwardAlgorithm(Algorithm[ImageModel, TrainingItems, Batch]):
         self.times = times
         self.sigmas = sigmas
 
-    def training_items(
-        self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int
-    ) -> TrainingItems:
+    def training_items(self, rollout: Rollout, model: ImageModel, **key: int) -> TrainingItems:
         """Each sample at each of its T times, with its own noise or its group's."""
         items = noised_items(
             rollout,
@@ -45,10 +46,70 @@ class ForwardAlgorithm(Algorithm[ImageModel, TrainingItems, Batch]):
             self.times,
             self.sigmas,
             shared_noise=self.shared_noise,
-            seed=seed,
-            iteration=iteration,
+            **key,
         )
         return replace(items, whole_samples=self.one_ratio_per_sample)
+
+
+class SurrogateAlgorithm(ForwardAlgorithm):
+    """PPO's clipped loss with a pseudo-likelihood of noised samples, `surrogate`:
+
+        r    = exp(log p - log p_old),
+        loss = mean max(-A r, -A clip(r, 1 - c, 1 + c)).
+
+    Args:
+        shortcut: Whether the first update of an iteration skips the forward pass for the old
+            log-likelihoods, as it is on-policy if the policy itself samples; published NFE counts
+            include that pass.
+    """
+
+    has_surrogate_likelihood = True
+    decided_by = {"skip_old_log_probs": ("shortcut", {True: True})}
+    logs_surrogate: ClassVar[bool] = False
+    clip_range: float | None
+
+    def __init__(self, *given: Any, shortcut: bool = True, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self.skip_old_log_probs = shortcut
+
+    def surrogate(self, model: ImageModel, batch: Batch, prediction: Tensor) -> Tensor:
+        """The log-likelihoods `[N]` that predictions imply."""
+        raise NotImplementedError
+
+    def log_likelihoods(self, model: ImageModel, batch: Batch) -> Tensor:
+        return self.surrogate(model, batch, model.predict(batch.x, batch.t, batch.condition))
+
+    def loss(self, model: ImageModel, batch: Batch) -> Loss:
+        """The class's formula; `outputs.log_ratio` is that of items, or of samples."""
+        prediction = model.predict(batch.x, batch.t, batch.condition)
+        log_probs = self.surrogate(model, batch, prediction)
+        log_ratios, advantage = log_ratio(log_probs, batch.old_log_prob), batch.advantage
+        if self.one_ratio_per_sample:
+            log_ratios, advantage = batch.per_sample(log_ratios)
+        losses, ratio = clipped_surrogate(log_ratios, advantage, self.clip_range)
+        metrics = {"loss/policy": losses.detach(), **ratio_metrics(ratio, self.clip_range)}
+        if self.logs_surrogate:
+            metrics["surrogate/mean"] = log_probs.detach()
+        return Loss(losses.mean(), Outputs(prediction, log_ratio=log_ratios), metrics)
+
+
+def compared_predictions(
+    model: ImageModel, batch: Batch, names: tuple[str, ...]
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The policy's predictions for a batch, and without gradient those of other weight sets."""
+    others = {}
+    for name in names:
+        with torch.no_grad(), model.weights(name):
+            others[name] = model.predict(batch.x, batch.t, batch.condition)
+    return model.predict(batch.x, batch.t, batch.condition), others
+
+
+def squared_error(model: ImageModel, batch: Batch, prediction: Tensor) -> Tensor:
+    """`mean (prediction - target)^2` of each item over dimensions, `[N]` float64: what losses
+    compare differs little.
+    """
+    target = model.forward_process.target(batch.x0, batch.require_eps(), batch.t)
+    return (prediction.double() - target).pow(2).flatten(1).mean(1)
 
 
 def noised_items(

@@ -1,8 +1,9 @@
 """Old log-likelihoods, computed before the first update, and the log-ratio against them.
 
 Of the forward-process algorithms they are those of a surrogate. Of algorithms that replay sampling
-steps they replace the log-probabilities recorded while sampling, in half precision: a GPU may sum
-in another order in batches of another size, and then the first ratios would not be 1.
+steps or tokens they replace the log-probabilities recorded while sampling, in half precision: sums
+are rounded in another order in batches of another size, and in a pass over one token on a cache (a
+bfloat16 logit of 20 has steps of 0.125), and then the first ratios would not be 1.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -11,16 +12,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from rlfactory.algo.base import Algorithm
 from rlfactory.algo.ops.step_replay import replay_step, trained_steps
-from rlfactory.batch import Batch, TrainingItems
+from rlfactory.batch import Batch, TokenBatch, TrainingItems
 from rlfactory.model.base import ImageModel
 from rlfactory.model.precision import Precision
 from rlfactory.rollout import Rollout
 from rlfactory.utils.pytree import require, to_device
 
-MakePasses = Callable[[Rollout], tuple[TrainingItems | None, Iterator[tuple[Batch, bool]]]]
+MakePasses = Callable[
+    [Rollout], tuple[TrainingItems | TokenBatch | None, Iterator[tuple[Any, bool]]]
+]
 """Makes the training items of samples, None of no samples, and divides them into the micro-batches
 that learning will have; padding, which sharded networks need, has `False`."""
 
@@ -32,27 +36,23 @@ def must_recompute(
     minibatches: Sequence[Tensor],
     micro_batch: int,
 ) -> bool:
-    """Whether the log-probabilities of sampled steps are recomputed before the first update.
+    """Whether log-probabilities as sampled are computed again before the first update.
 
-    Reads from the device which batches the steps were drawn in, if that decides.
+    Reads from the device which batches steps were drawn in, if that decides.
 
     Args:
-        algo: Any algorithm; False of one that replays no steps.
+        algo: An algorithm that replays steps or tokens.
         precision: The model's.
         rollout: This rank's samples.
         minibatches: Their rows in each update of the first epoch.
         micro_batch: Items in one forward pass of learning.
     """
-    if rollout.transitions is None or algo.requires != "transitions":
-        return False
     if algo.old_log_probs != "auto":
         return algo.old_log_probs == "recomputed"
-    if precision.rollout != precision.learning:
-        return True
-    if precision.learning == torch.float32:
+    if precision.replays_exactly:
         return False
-    drawn = rollout.transitions.pass_rows
-    if drawn is None:
+    drawn = None if rollout.transitions is None else rollout.transitions.pass_rows
+    if drawn is None or precision.rollout != precision.learning:
         return True
     each = trained_steps(drawn.shape[1], algo.step_fraction)
     counts = [len(rows) * each for rows in minibatches if len(rows)]
@@ -64,7 +64,7 @@ def must_recompute(
 @torch.no_grad()
 def with_old_log_probs(
     algo: Algorithm[Any, Any, Any],
-    model: ImageModel,
+    model: Any,
     rollout: Rollout,
     minibatches: Sequence[Tensor],
     make_passes: MakePasses,
@@ -76,81 +76,61 @@ def with_old_log_probs(
     keys alone; so in the first epoch sums are added in the same order.
 
     Args:
-        algo: An algorithm with a surrogate likelihood, or one that replays steps.
+        algo: An algorithm with a surrogate likelihood, or one that replays steps or tokens.
         model: The model.
         rollout: B samples of this rank.
-        minibatches: Row numbers of the samples to evaluate, by update; the others keep NaN.
+        minibatches: Row numbers of the samples to evaluate, by update; the others have NaN.
         make_passes: Makes the micro-batches.
         gather: The values of all ranks' passes, where those of a minibatch are divided among them.
 
     Returns:
-        The rollout with `old_log_prob` `[B, T]` and, where the algorithm stores them, recomputed
-        means of steps; unchanged if no surrogate likelihood was evaluated.
+        The rollout with `old_log_prob` `[B, T]` or `[B, G]` and, where the algorithm stores them,
+        recomputed means of steps; unchanged if no surrogate likelihood was evaluated.
     """
-    evaluated: list[tuple[Tensor, Tensor, Tensor | None]] = []
+    old, mean, steps = None, None, rollout.transitions
+    if rollout.tokens is not None:
+        old = torch.full_like(rollout.tokens.log_prob, torch.nan)
+    elif not algo.has_surrogate_likelihood:
+        steps = require(steps, "transitions")
+        count = trained_steps(steps.t.shape[1], algo.step_fraction)
+        old = steps.log_prob.new_full((len(rollout), count), torch.nan)
+        mean = None if steps.mean is None else torch.full_like(steps.mean, torch.nan)
+        rollout = replace(rollout, transitions=replace(steps, mean=mean))
     # entered even without samples: with sharded parameters it is a collective of all ranks
     with model.weights(algo.behaviour):
         for rows in minibatches:
             items, passes = make_passes(rollout[rows])
             # padding is evaluated too: the other ranks wait for its forward pass
-            found = [_evaluate(algo, model, batch, counts) for batch, counts in passes]
-            if items is not None:
-                evaluated.append((rows, *_joined(found, items, gather)))
-    if algo.has_surrogate_likelihood:
-        return _with_surrogates(rollout, evaluated)
-    return _with_steps(rollout, evaluated, algo.step_fraction)
-
-
-Evaluated = Sequence[tuple[Tensor, Tensor, Tensor | None]]
-"""Of each minibatch the rows, the log-likelihoods `[rows, T]` and the means of the steps."""
-
-
-def _evaluate(
-    algo: Algorithm[Any, Any, Any], model: ImageModel, batch: Batch, counts: bool
-) -> tuple[Tensor, Tensor | None]:
-    """Log-likelihoods `[N]`; of a replayed step also its mean, if the algorithm stores that. No
-    rows of a batch that does not count.
-    """
-    rows = slice(None if counts else 0)
-    if algo.has_surrogate_likelihood:
-        return algo.log_likelihoods(model, batch)[rows], None
-    _, step, log_prob = replay_step(model, batch, require(algo.dynamics, "dynamics"))
-    return log_prob[rows], step.mean[rows] if algo.stores_step_mean else None
-
-
-def _joined(
-    found: Sequence[tuple[Tensor, Tensor | None]],
-    items: TrainingItems,
-    gather: Callable[[Tensor], Tensor],
-) -> tuple[Tensor, Tensor | None]:
-    """The values of several micro-batches as `[samples, T, ...]`."""
-    log_probs = items.as_rows(gather(torch.cat([values for values, _ in found])))
-    means = [mean for _, mean in found if mean is not None]
-    return log_probs, items.as_rows(gather(torch.cat(means))) if means else None
-
-
-def _with_surrogates(rollout: Rollout, evaluated: Evaluated) -> Rollout:
-    if not evaluated:
-        return rollout
-    first = evaluated[0][1]
-    old = first.new_full((len(rollout), first.shape[1]), torch.nan)
-    for rows, log_probs, _ in evaluated:
-        old[to_device(rows, old.device)] = log_probs
+            found = [_evaluate(algo, model, batch, counts, old) for batch, counts in passes]
+            if items is None:
+                continue
+            columns = [gather(torch.cat(column)) for column in zip(*found, strict=True)]
+            if isinstance(items, TrainingItems):
+                columns = [items.as_rows(column) for column in columns]
+            if old is None:
+                old = columns[0].new_full((len(rollout), columns[0].shape[1]), torch.nan)
+            for whole, column in zip((old, mean), columns, strict=False):
+                if whole is not None:
+                    whole[to_device(rows, whole.device)] = column
     return replace(rollout, old_log_prob=old)
 
 
-def _with_steps(rollout: Rollout, evaluated: Evaluated, fraction: float) -> Rollout:
-    """Log-probabilities and means of steps; NaN where none are needed, rather than the sampled."""
-    transitions = require(rollout.transitions, "transitions")
-    steps = trained_steps(transitions.t.shape[1], fraction)
-    old = transitions.log_prob.new_full((len(rollout), steps), torch.nan)
-    mean = None if transitions.mean is None else torch.full_like(transitions.mean, torch.nan)
-    for rows, log_probs, means in evaluated:
-        index = to_device(rows, old.device)
-        old[index] = log_probs
-        if mean is not None and means is not None:
-            mean[index] = means
-    return replace(rollout, old_log_prob=old, transitions=replace(transitions, mean=mean))
+def _evaluate(
+    algo: Algorithm[Any, Any, Any], model: Any, batch: Any, counts: bool, old: Tensor | None
+) -> tuple[Tensor, ...]:
+    """Log-likelihoods `[N]`, of texts as wide as `old`; of a replayed step also its mean, if the
+    algorithm stores that. No rows of a batch that does not count.
+    """
+    rows = slice(None if counts else 0)
+    if algo.has_surrogate_likelihood:
+        return (algo.log_likelihoods(model, batch)[rows],)
+    dynamics = require(algo.dynamics, "dynamics")
+    if isinstance(batch, TokenBatch):
+        log_prob, _ = model.token_log_probs(batch.tokens, dynamics)
+        width = require(old, "tokens").shape[1] - batch.tokens.mask.shape[1]
+        return (pad(batch.tokens.pad(log_prob), (0, width), value=torch.nan)[rows],)
+    _, step, log_prob = replay_step(model, batch, dynamics)
+    return (log_prob[rows], step.mean[rows]) if algo.stores_step_mean else (log_prob[rows],)
 
 
 @torch.no_grad()

@@ -4,16 +4,18 @@ P is the number of pairs. In a batch of pairs the two samples of each follow one
 one first.
 """
 
-from dataclasses import dataclass, fields, replace
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid, relu
 
 from rlfactory.batch import TokenBatch, TrainingItems
+from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.rollout import Rollout
-from rlfactory.utils.pytree import require
+from rlfactory.utils.pytree import require, widened
 
 LossType = Literal["sigmoid", "ipo", "hinge", "robust"]
 PAIR = 2
@@ -48,8 +50,7 @@ class PairItems(TrainingItems):
         samples, count = items.t.shape
         numbers = torch.arange(samples * count, device=items.t.device)
         in_pairs = numbers.view(-1, PAIR, count).transpose(1, 2).flatten()
-        columns = {field.name: getattr(items, field.name) for field in fields(items)}
-        return cls(**{**columns, "selected": in_pairs})
+        return widened(cls, items, selected=in_pairs)
 
 
 def _whole(size: int) -> int:
@@ -117,6 +118,45 @@ def ordered_in_pairs(samples: Rollout) -> Rollout:
     sign = advantage.flatten(1)[:, 0] if advantage.ndim > 1 else advantage
     order = sign.argsort(descending=True, stable=True).cpu()
     return samples[order[samples.groups[order].argsort(stable=True)]]
+
+
+class GivenPairs:
+    """Lets an algorithm on pairs, named after it, learn from those of the data: of each row one.
+
+    Args:
+        chosen: The column of the data with the preferred sample.
+        rejected: The column with the other one.
+    """
+
+    samples_from: ClassVar[Literal["policy", "data"]] = "data"
+    data_scores: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "loss": ("loss/policy", "lower"),
+        "preference_accuracy": ("preference/accuracy", "higher"),
+        "margin": ("preference/margin", "higher"),
+    }
+
+    def __init__(
+        self, *given: Any, chosen: str = "chosen", rejected: str = "rejected", **options: Any
+    ) -> None:
+        super().__init__(*given, **options)
+        self.chosen, self.rejected = chosen, rejected
+
+    @staticmethod
+    def given(prompt: Prompt, column: str, key: str) -> Any:
+        """What a row has under a column, which the option `key` names."""
+        raise NotImplementedError
+
+    def completion(self, prompt: Prompt, member: int) -> tuple[str, Any]:
+        """The prompt, and the chosen sample (member 0) or the rejected one, as the data have it."""
+        columns = {"chosen": self.chosen, "rejected": self.rejected}
+        found = [self.given(prompt, column, key) for key, column in columns.items()]
+        if found[0] == found[1]:
+            shown = f", {found[0][:60]!r}" if isinstance(found[0], str) else ""
+            raise PromptError(
+                f"the prompt {prompt.text[:60]!r}: its {self.chosen!r} and {self.rejected!r} are"
+                f" equal{shown}; a pair must differ, so remove this row"
+            )
+        return prompt.text, found[member % PAIR]
 
 
 def whole_pairs(samples: Rollout) -> Rollout:

@@ -1,7 +1,7 @@
 """Following a reward's gradient through the decoder and the last sampling steps."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -13,43 +13,36 @@ from rlfactory.batch import Batch, Outputs, TrainingItems
 from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Rollout
 from rlfactory.utils import rng
-from rlfactory.utils.pytree import require, to_device
+from rlfactory.utils.pytree import require, to_device, widened
 
 
 @dataclass(frozen=True)
-class StateBatch(Batch):
-    """A micro-batch of states, with what a reward reads of their samples' prompts.
+class States:
+    """What further steps from states and a reward read of their samples, with `[B]` of B samples,
+    or `[N]` of a micro-batch.
 
     Attributes:
-        prompts: N texts.
+        prompts: Their texts.
         metadata: What each prompt's source says about it.
         at: The number of the sampling step that the states are before.
-        draws: The noise of that step and the further ones, `[N, K, C, H, W]`; None: they are
+        draws: The noise of that step and the further ones, `[..., K, C, H, W]`; None: they are
             deterministic.
     """
 
-    prompts: Sequence[str] = ()
-    metadata: Sequence[Mapping[str, Any]] = ()
-    at: int = 0
-    draws: Tensor | None = None
+    prompts: Sequence[str] = field(default=(), kw_only=True)
+    metadata: Sequence[Mapping[str, Any]] = field(default=(), kw_only=True)
+    at: int = field(default=0, kw_only=True)
+    draws: Tensor | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
-class StateItems(TrainingItems):
-    """The states of B samples, T each, with what a reward reads of the samples' prompts.
+class StateBatch(States, Batch):
+    """A micro-batch of states."""
 
-    Attributes:
-        prompts: B texts.
-        metadata: What each prompt's source says about it.
-        at: The number of the sampling step that the states are before.
-        draws: The noise of that step and the further ones of each sample, `[B, K, C, H, W]`; None:
-            they are deterministic.
-    """
 
-    prompts: Sequence[str] = ()
-    metadata: Sequence[Mapping[str, Any]] = ()
-    at: int = 0
-    draws: Tensor | None = None
+@dataclass(frozen=True)
+class StateItems(States, TrainingItems):
+    """The states of B samples, T each."""
 
     def split(self, size: int, starts: range | None = None) -> Iterator[StateBatch]:
         """Yield micro-batches of `size` items; the last one may have fewer.
@@ -60,11 +53,14 @@ class StateItems(TrainingItems):
         for start, batch in zip(starts, super().split(size, starts), strict=True):
             # counted rather than read from `sample`, which would wait for the device
             rows = [item // count for item in range(start, start + len(batch))]
-            columns = {f.name: getattr(batch, f.name) for f in fields(Batch)}
-            prompts = [self.prompts[row] for row in rows]
-            metadata = [self.metadata[row] for row in rows]
-            draws = None if self.draws is None else self.draws[batch.sample]
-            yield StateBatch(**columns, prompts=prompts, metadata=metadata, at=self.at, draws=draws)
+            yield widened(
+                StateBatch,
+                batch,
+                prompts=[self.prompts[row] for row in rows],
+                metadata=[self.metadata[row] for row in rows],
+                at=self.at,
+                draws=None if self.draws is None else self.draws[batch.sample],
+            )
 
 
 class RewardGradient(Algorithm[ImageModel, StateItems, StateBatch]):
@@ -74,15 +70,18 @@ class RewardGradient(Algorithm[ImageModel, StateItems, StateBatch]):
 
     Samples are scored as always too; these scores are reported, and nothing is compared with them.
 
-    Attributes:
-        checkpoint: Whether each step, and decoder and reward together, are computed again in the
-            backward pass rather than kept. These passes are not counted as evaluations.
+    Args:
+        checkpoint: Compute each step, and decoder and reward together, again in the backward pass
+            rather than keep what they computed: the memory of one step however many there are.
+            These passes are not counted as evaluations.
     """
 
     requires = "states"
     on_policy = True  # a second update would begin from another policy's states
 
-    def __init__(self, dynamics: Any, sigmas: Tensor, reward: Any, *, checkpoint: bool) -> None:
+    def __init__(
+        self, dynamics: Any, sigmas: Tensor, reward: Any, *, checkpoint: bool = True
+    ) -> None:
         self.dynamics, self.sigmas, self.reward = dynamics, sigmas, reward
         self.checkpoint = checkpoint
 
@@ -100,19 +99,16 @@ class RewardGradient(Algorithm[ImageModel, StateItems, StateBatch]):
 
     def reward_names(self, main: str) -> list[str]:
         """None: the loss scores by itself."""
-        del main
         return []
 
     def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
         """An advantage of 1 for each sample: none is compared with another."""
-        del main
         return replace(rollout, advantage=torch.ones(len(rollout)))
 
     def training_items(
         self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int
     ) -> StateItems:
         """The state of each sample that sampling kept."""
-        del model
         state = require(rollout.state, "the states before the kept step")
         at = self.kept_step(len(self.sigmas) - 1, seed=seed, iteration=iteration)
         t = self.sigmas[at].to(state.device).expand(len(state), 1)

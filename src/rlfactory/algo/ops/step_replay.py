@@ -7,17 +7,23 @@ import torch
 from torch import Tensor
 
 from rlfactory.algo.advantage.base import Advantage
-from rlfactory.algo.base import Algorithm, OldLogProbs
-from rlfactory.batch import Batch, TrainingItems
+from rlfactory.algo.base import Algorithm, Loss, OldLogProbs
+from rlfactory.algo.ops.surrogate import clipped_surrogate, ratio_metrics
+from rlfactory.batch import Batch, Outputs, TrainingItems
 from rlfactory.dynamics.base import Dynamics, Step
 from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Rollout, Transitions
 from rlfactory.utils import rng
 from rlfactory.utils.pytree import require, to_device
+from rlfactory.utils.types import Positive
+
+StepLosses = tuple[Tensor, dict[str, Tensor]]
+"""The losses `[N]` of replayed steps, and the metrics of their ratios."""
 
 
 class StepAlgorithm(Algorithm[ImageModel, TrainingItems, Batch]):
-    """An algorithm that trains on sampling steps, which it replays.
+    """An algorithm that trains on sampling steps, which it replays: a loss is the mean of
+    `step_losses`.
 
     Args:
         old_log_probs: `sampled`: as recorded while sampling. `recomputed`: by learning's own
@@ -41,8 +47,35 @@ class StepAlgorithm(Algorithm[ImageModel, TrainingItems, Batch]):
     def training_items(
         self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int
     ) -> TrainingItems:
-        del seed, iteration
         return transition_items(rollout, model)
+
+    def step_losses(self, step: Step, log_ratio: Tensor, batch: Batch) -> StepLosses:
+        """The loss of each step, with `log_ratio` `[N]` of new over old."""
+        raise NotImplementedError
+
+    def loss(self, model: ImageModel, batch: Batch) -> Loss:
+        prediction, step, log_prob = replay_step(model, batch, self.dynamics)
+        log_ratio, measured = replayed_log_ratio(log_prob, batch)
+        losses, metrics = self.step_losses(step, log_ratio, batch)
+        metrics = {"loss/policy": losses.detach(), **metrics, **measured}
+        return Loss(losses.mean(), Outputs(prediction, step), metrics)
+
+
+class ClippedStepAlgorithm(StepAlgorithm):
+    """A `StepAlgorithm` with PPO's clipped loss, `max(-A r, -A clip(r, 1 - c, 1 + c))`.
+
+    Args:
+        clip_range: c: clip of the ratio, whose log is a mean over dimensions.
+    """
+
+    def __init__(self, *given: Any, clip_range: Positive = 1e-4, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self.clip_range = clip_range
+        self.ratio_tolerance = clip_range / 10
+
+    def step_losses(self, step: Step, log_ratio: Tensor, batch: Batch) -> StepLosses:
+        losses, ratio = clipped_surrogate(log_ratio, batch.advantage, self.clip_range)
+        return losses, ratio_metrics(ratio, self.clip_range)
 
 
 def transition_items(rollout: Rollout, model: ImageModel) -> TrainingItems:

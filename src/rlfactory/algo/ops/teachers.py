@@ -1,7 +1,7 @@
 """Teachers of on-policy distillation: which one teaches a sample, and micro-batches of one each."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from rlfactory.algo.base import Algorithm, BatchT, ItemsT, ModelT
 from rlfactory.batch import Batch, TokenBatch, TrainingItems
 from rlfactory.rollout import Rollout
 from rlfactory.utils.errors import TrainingError
-from rlfactory.utils.pytree import index_rows, to_device
+from rlfactory.utils.pytree import index_rows, to_device, widened
 from rlfactory.utils.types import Faults
 
 
@@ -48,7 +48,6 @@ class Taught(Algorithm[ModelT, ItemsT, BatchT]):
 
     def reward_names(self, main: str) -> list[str]:
         """None: scores are only reported."""
-        del main
         return []
 
     def teacher_of(self, batch: Any) -> Any:
@@ -56,8 +55,21 @@ class Taught(Algorithm[ModelT, ItemsT, BatchT]):
         return self.teachers[batch.teacher]
 
     def numbers(self, rollout: Rollout) -> Tensor:
-        """See `teacher_numbers`."""
-        return teacher_numbers(rollout, len(self.paths), self.column)
+        """The number of each sample's teacher, `[B]` on the CPU.
+
+        Raises:
+            TrainingError: A row's column holds no number of a teacher.
+        """
+        count = len(self.paths)
+        if self.column is None:
+            return rollout.groups.cpu() % count
+        named: list[Any] = [row.get(self.column) for row in rollout.metadata]
+        if wrong := [value for value in named if value not in range(count)]:
+            raise TrainingError(
+                f"the prompts' column {self.column!r} (algo.column) holds {wrong[0]!r}; allowed are"
+                f" the numbers of algo.teachers, 0 to {count - 1}"
+            )
+        return torch.tensor(named, dtype=torch.int64)
 
 
 @dataclass(frozen=True)
@@ -86,14 +98,7 @@ class TaughtItems(TrainingItems):
                 continue
             part = replace(self, selected=to_device(numbers, self.t.device))
             (batch,) = TrainingItems.split(part, size, range(0, len(numbers), len(numbers)))
-            columns = {column.name: getattr(batch, column.name) for column in fields(batch)}
-            yield TaughtBatch(**columns, teacher=teacher)
-
-    @classmethod
-    def of(cls, items: TrainingItems, teachers: Tensor) -> "TaughtItems":
-        """The same items with their samples' teachers."""
-        columns = {column.name: getattr(items, column.name) for column in fields(items)}
-        return cls(**columns, teachers=teachers)
+            yield widened(TaughtBatch, batch, teacher=teacher)
 
 
 @dataclass(frozen=True)
@@ -133,25 +138,3 @@ def _parts(
     for teacher in sorted({*named.tolist()}):
         for numbers in torch.split(items[named == teacher].flatten(), size):
             yield teacher, numbers
-
-
-def teacher_numbers(rollout: Rollout, count: int, column: str | None) -> Tensor:
-    """The number of each sample's teacher, `[B]` on the CPU.
-
-    Args:
-        rollout: B samples.
-        count: The number of teachers.
-        column: The column of the data that holds the number, from 0; None: groups take turns.
-
-    Raises:
-        TrainingError: A row's column holds no number of a teacher.
-    """
-    if column is None:
-        return rollout.groups.cpu() % count
-    named: list[Any] = [row.get(column) for row in rollout.metadata]
-    if wrong := [value for value in named if value not in range(count)]:
-        raise TrainingError(
-            f"the prompts' column {column!r} (algo.column) holds {wrong[0]!r}; allowed are the"
-            f" numbers of algo.teachers, 0 to {count - 1}"
-        )
-    return torch.tensor(named, dtype=torch.int64)

@@ -117,22 +117,16 @@ class TokenSurrogate:
         spo    -A r + abs(A) (r - 1)^2 / (2 c)                              (SPO, arXiv 2401.16025)
 
     `gmpo` keeps log r at most h where A > 0, and at least -c elsewhere; k and lambda go by the sign
-    of A. D is a `binary_divergence`; its limit is h where A > 0, else c.
+    of A. D is a `binary_divergence`; its limit is h where A > 0, else c. Attributes that are
+    not named here are `PPO`'s options.
 
     Attributes:
         kind: The row of the table.
         level: What r is the ratio of, see `level_log_ratio`.
-        clip_range: c.
-        clip_high: h; None: c.
         dual_clip: d; None: no bound.
-        soft_positive: tau where A > 0.
-        soft_negative: tau elsewhere.
-        power: k where A >= 0, and elsewhere.
-        decay: lambda where A >= 0, and elsewhere.
-        divergence: Which D.
+        soft_positive: tau where A > 0, and `soft_negative` elsewhere.
+        power: k where A >= 0, and elsewhere; `decay` is lambda.
         ratio_cap: C: `dppo` and `cppo` have -sg(min(r, C)) A log p for -A r; None: as they are.
-        last_weight: The weight of D of a response's last token, see `exceeds_prefix_budget`.
-        prefix_budget: What a token adds to the limit of the sum of D.
     """
 
     kind: Surrogate = "clip"

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol
+from typing import Any
 
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.hardware.environment import (
@@ -37,13 +37,6 @@ TORCHRUN_GRACE = 30
 """Seconds that torchrun gives the other ranks to exit after one has failed; no option sets them."""
 ELASTIC = "torch.distributed.elastic"
 """The package whose loggers are torchrun's."""
-
-
-class Failure(Protocol):
-    """A rank that failed: torchrun's `ProcessFailure`."""
-
-    exitcode: int
-    timestamp: int
 
 
 def run_or_launch(arguments: RunArguments, config: Mapping[str, Any]) -> int:
@@ -175,11 +168,10 @@ def _torchrun_surroundings(node: Mapping[str, Any]) -> Iterator[None]:
         os.environ.update(environment)
 
 
-def _report_failure(failures: Mapping[int, Failure], folder: RunFolder) -> None:
+def _report_failure(failures: Mapping[int, Any], folder: RunFolder) -> None:
     """Name the ranks that ended a run, and give it the status `failed`.
 
-    Args:
-        failures: by rank, in the order in which torchrun saw them.
+    `failures` are torchrun's `ProcessFailure`s by rank, in the order in which it saw them.
     """
     first, *_ = failures.values()
     has_said = 0 in failures and failures[0].exitcode > 0  # rank 0, with what others have logged

@@ -57,18 +57,9 @@ class Sampler(ABC):
     samples), and the sample's number, so neither the batch size nor the number of ranks changes it.
     """
 
-    def rollout(
-        self,
-        prompts: Sequence[Prompt],
-        groups: Tensor,
-        *,
-        seed: int,
-        iteration: int,
-        rows: Tensor | None = None,
-    ) -> Rollout:
-        """All `batches` in one rollout."""
-        drawn = self.batches(prompts, groups, seed=seed, iteration=iteration, rows=rows)
-        return concat([*drawn])
+    def rollout(self, prompts: Sequence[Prompt], groups: Tensor, **options: Any) -> Rollout:
+        """All `batches`, which take `options`, in one rollout."""
+        return concat([*self.batches(prompts, groups, **options)])
 
     def check_rows(self, prompts: Prompts) -> None:
         """Check all rows of the data before anything is learned from them.

@@ -70,7 +70,13 @@ def sample_tree(
         nodes.append(first.repeat_interleave(below))
         is_last = i == len(times) - 2 and spec.dynamics.decode == "x0"
         x = model.forward_process.to_x0(x, prediction, now) if is_last else step.next
-    latents = _ends(model, condition, x, times, spec)
+    at = spec.steps[-1] + 1
+
+    def integrate(rows: Tensor) -> Tensor:
+        own = index_rows(condition, rows), index_rows(x, rows)
+        return integrate_tail(model, *own, times, at, spec.tail)
+
+    latents = _in_slices(integrate, len(x), spec.max_rows)
     stacked = stack(transitions)
     numbers = torch.tensor(spec.steps).expand(len(latents), -1)
     return latents, stacked, Tree(torch.stack(nodes, 1), numbers, stacked.log_prob)
@@ -80,19 +86,6 @@ def _noise(spec: RolloutSpec, step: int, first: Tensor) -> Tensor:
     """The noise of a stochastic step, for nodes with the `first` leaves."""
     noise = index_rows(spec.noise[:, spec.steps.index(step)], first)
     return noise * spec.noise_scale if step in spec.splits else noise
-
-
-def _ends(
-    model: ImageModel, condition: Condition, x: Tensor, times: Tensor, spec: RolloutSpec
-) -> Tensor:
-    """The final latents of leaves, from `x` after the last stochastic step."""
-    at = spec.steps[-1] + 1
-
-    def integrate(rows: Tensor) -> Tensor:
-        own = index_rows(condition, rows), index_rows(x, rows)
-        return integrate_tail(model, *own, times, at, spec.tail)
-
-    return _in_slices(integrate, len(x), spec.max_rows)
 
 
 def _predict(

@@ -21,7 +21,6 @@ from rlfactory.train.sampling.trajectories import (
     integrate_ode,
     integrate_with_solver,
     sample_branched,
-    sample_branched_per_step,
 )
 from rlfactory.utils import rng
 from rlfactory.utils.pytree import index_rows, row_chunks, row_numbers, to_device
@@ -157,8 +156,7 @@ class ImageSampler(Sampler):
             final, steps_taken, tree = sample_tree(model, condition, start, self.sigmas, spec)
             tree = replace(tree, node=index[tree.node])
             return {"latents": final, "transitions": steps_taken, "tree": tree}
-        sample = sample_branched_per_step if spec.branch_at == "step" else sample_branched
-        final, steps_taken = sample(model, condition, start, self.sigmas, spec)
+        final, steps_taken = sample_branched(model, condition, start, self.sigmas, spec)
         return {"latents": final, "transitions": steps_taken}
 
     def _comparison_groups(

@@ -92,23 +92,19 @@ class TextSampler(Sampler):
         if order is None and len(chunks) > 1:
             lengths = mask.sum(1).cpu()[index]
             order = lengths.argsort(stable=True) if bool((lengths != lengths[0]).any()) else None
-        if order is None:
-            for chunk in chunks:
-                rows = index[chunk]
-                yield self._drawn(
-                    index_rows(ids, rows), index_rows(mask, rows), index_rows(uniform, chunk)
-                )
-            return
         drawn = []
         for chunk in chunks:
-            picked = order[chunk]
-            rows = index[picked]
-            real = index_rows(mask, rows)
+            picked = chunk if order is None else order[chunk]
+            given, real = (index_rows(column, index[picked]) for column in (ids, mask))
+            numbers = index_rows(uniform, picked)
+            if order is None:
+                yield self._drawn(given, real, numbers)
+                continue
             first = int((~real).all(0).sum())  # padding of all rows: it is on the left
-            tokens = self._drawn(
-                index_rows(ids, rows)[:, first:], real[:, first:], index_rows(uniform, picked)
-            )
-            drawn.append(replace(tokens, prompt=index_rows(ids, rows), prompt_mask=real))
+            tokens = self._drawn(given[:, first:], real[:, first:], numbers)
+            drawn.append(replace(tokens, prompt=given, prompt_mask=real))
+        if order is None:
+            return
         whole = index_rows(concat(drawn), order.argsort())
         for chunk in chunks:
             yield index_rows(whole, chunk)

@@ -148,16 +148,32 @@ def integrate_tail(
 def sample_branched(
     model: ImageModel, condition: Condition, starts: Tensor, times: Tensor, spec: RolloutSpec
 ) -> tuple[Tensor, Transitions]:
-    """`sample_with_transitions` with `spec.branches` samples from each of `starts` `[S, C, h, w]`.
+    """`sample_with_transitions` with `spec.branches` samples from each of `starts` `[S, C, h, w]`,
+    or with `branch_at=step` so many for each of T stochastic steps (TempFlow-GRPO).
 
-    The steps before the first stochastic one are computed once for them. `condition` has one row
-    per sample.
+    Such a sample follows the ODE except for its one step, so its reward is that step's. The steps
+    before are computed once for all. Rows, of which `condition` has one each, are ordered by start,
+    then step, then branch; the noise is then `[S * T * branches, 1, C, h, w]`.
     """
-    first, branches = spec.steps[0], spec.branches
-    x = integrate_ode(model, _every(condition, branches), starts, times[: first + 1])
-    spec = replace(spec, steps=[i - first for i in spec.steps])
-    x = x.repeat_interleave(branches, 0)
-    return _sample_in_slices(model, condition, x, times[first:], spec)
+    branches, at, x = spec.branches, 0, starts
+    steps_of = [[i] for i in spec.steps] if spec.branch_at == "step" else [spec.steps]
+    per_start = len(steps_of) * branches
+    grid = torch.arange(len(starts) * per_start).view(len(starts), -1, branches)
+    start_condition, results = _every(condition, per_start), []
+    for steps, rows in zip(steps_of, grid.unbind(1), strict=True):
+        # the ODE from the step before is shared by all later steps
+        x, at = integrate_ode(model, start_condition, x, times[at : steps[0] + 1]), steps[0]
+        own, part = condition, replace(spec, steps=[i - at for i in steps])
+        if len(steps_of) > 1:
+            own = index_rows(condition, rows.flatten())
+            part = replace(part, noise=index_rows(spec.noise, rows.flatten()))
+        branched = x.repeat_interleave(branches, 0)
+        results.append(_sample_in_slices(model, own, branched, times[at:], part))
+    if len(results) == 1:
+        return results[0]
+    back = grid.transpose(0, 1).flatten().argsort()  # from the order of steps to that of samples
+    latents, transitions = (concat(column) for column in zip(*results, strict=True))
+    return index_rows(latents, back), index_rows(transitions, back)
 
 
 def _sample_in_slices(
@@ -174,40 +190,6 @@ def _sample_in_slices(
         results.append(sample_with_transitions(model, *own, times, part))
     latents, transitions = (concat(column) for column in zip(*results, strict=True))
     return latents, transitions
-
-
-@torch.no_grad()
-def sample_branched_per_step(
-    model: ImageModel, condition: Condition, starts: Tensor, times: Tensor, spec: RolloutSpec
-) -> tuple[Tensor, Transitions]:
-    """`spec.branches` samples for each of T stochastic steps from each of `starts` (TempFlow-GRPO).
-
-    Each sample follows the ODE except for its one step, so its reward is that step's. Rows are
-    ordered by start, then step, then branch; the noise is `[S * T * branches, 1, C, h, w]`.
-    """
-    branches = spec.branches
-    per_start = len(spec.steps) * branches
-    grid = torch.arange(len(starts) * per_start).view(len(starts), len(spec.steps), branches)
-    start_condition, x, at = _every(condition, per_start), starts, 0
-    results, order = [], []
-    for i, step_rows in zip(spec.steps, grid.unbind(1), strict=True):
-        # the ODE from the step before is shared by all later steps
-        x, at = integrate_ode(model, start_condition, x, times[at : i + 1]), i
-        rows = step_rows.flatten()
-        order.append(rows)
-        step_spec = replace(spec, steps=[0], noise=index_rows(spec.noise, rows))
-        results.append(
-            _sample_in_slices(
-                model,
-                index_rows(condition, rows),
-                x.repeat_interleave(branches, 0),
-                times[i:],
-                step_spec,
-            )
-        )
-    back = torch.cat(order).argsort()  # from the order of steps to that of samples
-    latents, transitions = (concat(column) for column in zip(*results, strict=True))
-    return index_rows(latents, back), index_rows(transitions, back)
 
 
 def _every(condition: Condition, n: int) -> Condition:
