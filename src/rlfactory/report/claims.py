@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from rlfactory.report.verdicts import (
     verdict,
 )
 from rlfactory.run.atomic_write import write_json
-from rlfactory.sweep.table import BEFORE, Claim, Column
+from rlfactory.sweep.table import BEFORE, Claim, Column, nested
 from rlfactory.utils.data_files import read_json
 from rlfactory.utils.text import plural
 
@@ -47,14 +47,13 @@ def claim_results(
     """
     by_name = {group.name: group for group in groups}
     found = [_estimated(claim, claim_column(claim, columns), by_name, size) for claim in claims]
-    tested = [i for i, (_, evidence) in enumerate(found) if evidence is not None]
-    adjusted = holm([e.p for _, e in found if e is not None])
-    results = [result for result, _ in found]
-    for i, p in zip(tested, adjusted, strict=True):
-        evidence = found[i][1]
-        assert evidence is not None
-        results[i] = replace(results[i], p=p, verdict=verdict(evidence, p))
-    return results
+    adjusted = iter(holm([evidence.p for _, evidence in found if evidence is not None]))
+    return [
+        result
+        if evidence is None
+        else replace(result, p=(p := next(adjusted)), verdict=verdict(evidence, p))
+        for result, evidence in found
+    ]
 
 
 def claim_column(claim: Claim, columns: Sequence[Column]) -> Column:
@@ -81,7 +80,11 @@ def _estimated(
     estimates = [_difference(groups, pair, column) for pair in claim.pairs]
     seeds = min(estimate.seeds for estimate in estimates)
     if not seeds:
-        return replace(blank, reason=_without_numbers(claim, column, groups)), None
+        named = [name for pair in claim.pairs for name in pair if name in groups]
+        unfinished = [name for name in named if not groups[str(name)].runs]
+        unmeasured = f"{column.label} is not measured in both rows"
+        reason = f"no run of {unfinished[0]} is done" if unfinished else unmeasured
+        return replace(blank, reason=reason), None
     if not all(np.isfinite([e.value, *(interval(e) or ())]).all() for e in estimates):
         return replace(blank, reason=f"numbers of {column.label} are too large"), None
     parts = [_evidence(claim, column, e, margin) for e in estimates] if seeds > 1 else []
@@ -110,15 +113,6 @@ def _untested(claim: Claim, column: Column, groups: Mapping[str, Group]) -> str:
     if claim.about_quality and column.better not in ("higher", "lower"):
         return f"nothing says whether more or less of {column.label} is better"
     return ""
-
-
-def _without_numbers(claim: Claim, column: Column, groups: Mapping[str, Group]) -> str:
-    """Why the rows of a claim have no seed in common."""
-    named = dict.fromkeys(name for pair in claim.pairs for name in pair if name in groups)
-    unfinished = [str(name) for name in named if not groups[str(name)].runs]
-    if unfinished:
-        return f"no run of {unfinished[0]} is done"
-    return f"{column.label} is not measured in both rows"
 
 
 def _difference(
@@ -179,8 +173,7 @@ def _of_evaluation(run: RunRecord, column: Column) -> SeedScores | None:
     metric = metric_of(run, column)
     if kind not in ("eval", "before") or metric is None:
         return None
-    iterations = run.series[metric][0]
-    at = int(iterations[0 if kind == "before" else -1])
+    at = int(run.series[metric][0][0 if kind == "before" else -1])
     found = prompt_scores(run, name, at)
     return None if found is None else SeedScores(tuple(found[0]), found[1])
 
@@ -242,23 +235,22 @@ def counts_text(results: Sequence[ClaimResult]) -> str:
 
 
 class _Content(TypedDict):
-    """What the file holds."""
+    """What the file holds; a stored one has more."""
 
     claims: list[ClaimResult]
 
 
 def write_claims(results: Sequence[ClaimResult], path: Path) -> Path:
     """Write the results as JSON, numbers with all digits."""
-    write_json(path, {"claims": [_plain(result) for result in results]}, allow_nan=False)
+    plain = [asdict(result) for result in results]
+    for node in plain:
+        node["claim"] = {k: v for k, v in node["claim"].items() if v is not None}
+    write_json(path, {"claims": plain}, allow_nan=False)
     return path
-
-
-def _plain(result: ClaimResult) -> dict[str, Any]:
-    claim = {key: value for key, value in asdict(result.claim).items() if value is not None}
-    return asdict(result) | {"claim": claim}
 
 
 def read_claims(path: Path) -> list[ClaimResult]:
     """Read what `write_claims` wrote."""
     content = read_json(path, _Content, remedy="write it again with rlfactory report")
-    return [ClaimResult(**(node | {"claim": Claim(**node["claim"])})) for node in content["claims"]]
+    results: list[ClaimResult] = nested(list[ClaimResult], content["claims"])
+    return results
