@@ -17,7 +17,7 @@ def report(words: Sequence[str]) -> int:
     """Print and write the reports of the paths in `words`; returns the exit code."""
     from rlfactory.report.discover import is_run, reports_of
     from rlfactory.report.page import write_run_page
-    from rlfactory.report.run_content import run_content
+    from rlfactory.report.run_content import RunContent
     from rlfactory.run.folder import RunFolder
 
     a = report_arguments(words)
@@ -31,7 +31,7 @@ def report(words: Sequence[str]) -> int:
             print(f"written: {path}")
     if "html" in a.format and len(a.paths) == 1 and is_run(path := a.paths[0]):
         with _writable(path, str(path), fix="--format terminal,markdown"):
-            print(f"written: {write_run_page(run_content(RunFolder(path)))}")
+            print(f"written: {write_run_page(RunContent(RunFolder(path)))}")
     return 0
 
 

@@ -193,10 +193,10 @@ def draw_run(
     """
     from rlfactory.report.draw import draw_figure
     from rlfactory.report.page import write_run_page
-    from rlfactory.report.run_content import run_content
+    from rlfactory.report.run_content import RunContent
     from rlfactory.report.run_curves import BAND
 
-    run = run_content(folder, status, advice)
+    run = RunContent(folder, status, advice)
     title = f"{run.name}: {run.choices}" if run.choices else run.name
     draw_figure(run.curves, folder.curves, title=title, ticks=run.ticks, band=BAND)
     return write_run_page(run)
