@@ -16,7 +16,7 @@ from rlfactory.report.labels import evaluation_label
 from rlfactory.report.read import DAMAGED, RunRecord, read_run
 from rlfactory.report.sample_pairs import Sample, evaluated, readable_rows, samples_at
 from rlfactory.report.statistics import paired_change
-from rlfactory.report.summary import interval_text
+from rlfactory.report.summary import difference_cells
 from rlfactory.report.text_table import (
     NONE,
     Section,
@@ -81,14 +81,12 @@ def read_pair(first: Path, second: Path) -> Pair:
     shared = os.path.commonpath([path.absolute().parent for path in (first, second)])
     names = [path.absolute().relative_to(shared).as_posix() for path in (first, second)]
     runs = _read(first), _read(second)
-    differs = _differing(runs[0], runs[1])
-    first_side, second_side = map(_side, HEADS, names, differs, runs)
-    pair = first_side, second_side
-    kinds = [side.run.media for side in pair]
+    kinds = [run.media for run in runs]
     if None not in kinds and kinds[0] != kinds[1]:
         message = f"{first} makes {kinds[0]} and {second} {kinds[1]}: they can't be compared"
         raise PlanError([Problem("compare", message)])
-    return pair
+    one, other = map(_side, HEADS, names, _differing(*runs), runs)
+    return one, other
 
 
 def print_comparison(pair: Pair) -> None:
@@ -225,8 +223,7 @@ def _score_lines(prompt_set: str, scores: Sequence[Scores]) -> Iterator[list[str
         difference = [number(second.means()[name] - first.means()[name], sign=True), NONE, NONE]
         if first.prompts == second.prompts:
             change = paired_change(first.by_prompt(name), second.by_prompt(name))
-            interval = interval_text(change.low, change.high, sign=True)
-            difference = [number(change.difference, sign=True), interval, str(change.count)]
+            difference = difference_cells(change)
         yield [f"{prefix}{name}", *map(number, means), *difference]
 
 
@@ -250,9 +247,7 @@ def _cost(pair: Pair) -> TextTable:
 def _responses(pair: Pair) -> TextTable | None:
     """The last responses of both to the prompts that they share."""
     first, second = (side.last_samples("") for side in pair)
-    texts = [
-        (prompt, first[prompt].text, second[prompt].text) for prompt in first if prompt in second
-    ]
-    lines = [[prompt, one, other] for prompt, one, other in texts if one and other]
+    texts = [[p, first[p].text or "", second[p].text or ""] for p in first if p in second]
+    lines = [line for line in texts if all(line[1:])]
     heads = ["prompt", *HEADS]
     return TextTable(heads, lines, frozenset(heads)) if lines else None
