@@ -71,8 +71,10 @@ def reports_of_runs(paths: Sequence[Path]) -> dict[str, Report]:
 def _report_of_members(members: Sequence[RunRecord]) -> Report:
     groups = groups_of_runs(members)
     runs = [run for group in groups for run in group.runs]
-    title = _title(members)
-    return build_report(title, None, _columns(runs), groups, notes=_other_prompts(runs))
+    evaluations = [(run.config.get("prompts"), run.config.get("evaluation")) for run in runs]
+    prompts = {repr((p, e.get("prompts") if isinstance(e, dict) else None)) for p, e in evaluations}
+    notes = ["Not all runs used the same evaluation prompts."] if len(prompts) > 1 else []
+    return build_report(_title(members), None, _columns(runs), groups, notes=notes)
 
 
 def _title(members: Sequence[RunRecord]) -> str:
@@ -150,24 +152,13 @@ def _columns(runs: Sequence[RunRecord]) -> list[Column]:
 
     scores = []
     for prompt_set, names in by_set.items():
+        labels = {name: name.replace("/", ": ") for name in names}  # which wrap: `signs: ocr`
         before, first = f"{prompt_set}/before".lstrip("/"), names[0]
-        scores.append(Column(before, f"{_label(first)} before", f"before/{first}", "neither"))
-        scores += [Column(n, _label(n), f"eval/{n}", declared(n, runs)) for n in names]
+        scores.append(Column(before, f"{labels[first]} before", f"before/{first}", "neither"))
+        scores += [Column(n, labels[n], f"eval/{n}", declared(n, runs)) for n in names]
     others = {"diversity": "diversity", "kl": "KL a token"}
     known = [name for name in others if any(f"eval/{name}" in run.series for run in runs)]
     return [*scores, *(Column(n, others[n], f"eval/{n}", "neither") for n in known)]
-
-
-def _label(score: str) -> str:
-    """A score's head, which wraps where it is on a further prompt set: `signs: ocr`."""
-    return score.replace("/", ": ")
-
-
-def _other_prompts(runs: Sequence[RunRecord]) -> list[str]:
-    """A sentence where runs were evaluated on different prompts."""
-    evaluations = [(run.config.get("prompts"), run.config.get("evaluation")) for run in runs]
-    prompts = {repr((p, e.get("prompts") if isinstance(e, dict) else None)) for p, e in evaluations}
-    return ["Not all runs used the same evaluation prompts."] if len(prompts) > 1 else []
 
 
 def find_inputs(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
