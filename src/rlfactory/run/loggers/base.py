@@ -119,17 +119,10 @@ class Logger(ABC):
 class NoLogger(Logger):
     """No service: metrics.jsonl alone."""
 
-    def start(self, run_dir: Path, config: Mapping[str, Any]) -> None:
+    def _nothing(self, *_: object, **__: object) -> None:
         """Do nothing."""
 
-    def log(self, iteration: int, values: Mapping[str, float]) -> None:
-        """Do nothing."""
-
-    def images(self, iteration: int, name: str, path: Path, caption: str = "") -> None:
-        """Do nothing."""
-
-    def finish(self) -> None:
-        """Do nothing."""
+    start = log = images = finish = _nothing
 
 
 class HostedRun(Logger):
