@@ -6,6 +6,7 @@ that the policy reads and writes: by the chat template, where there is one.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +162,7 @@ def _train(
     def scores(pairs: Sequence[EncodedPair], name: str) -> Tensor:
         return scores_of(network, [getattr(pair, name) for pair in pairs], options.micro_batch)
 
-    def measure(epoch: int, loss: float | None = None) -> None:
+    for epoch, loss in enumerate(chain([None], train(network, pairs, options))):
         chosen, rejected = scores(held_out, "chosen"), scores(held_out, "rejected")
         accuracy = float((chosen > rejected).float().mean())
         lost = float(bradley_terry(chosen, rejected).mean())
@@ -169,10 +170,6 @@ def _train(
         found = f"{trained}held-out loss {lost:.4f}, accuracy {accuracy:.3f}"
         print(f"epoch {epoch}/{options.epochs}: {found}", flush=True)
         course.append({"epoch": epoch, "loss": loss, "held_out_loss": lost, "accuracy": accuracy})
-
-    measure(0)
-    for epoch, loss in enumerate(train(network, pairs, options), start=1):
-        measure(epoch, loss)
     references = scores(pairs, "reference")
     return {
         "pairs": len(pairs),

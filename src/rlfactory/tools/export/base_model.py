@@ -93,7 +93,10 @@ def base_model(config: Mapping[str, Any], media: str) -> BaseModel:
     """The base model of a run's configuration."""
     path: str = config["model"]["path"]
     if is_reference(path):
-        here = _origin(live(path))
+        model = live(path)
+        network = model[0] if isinstance(model, tuple) else model
+        # as far as its config says where it was loaded from
+        here = str(getattr(network.config, "_name_or_path", None) or "a model in memory")
         return BaseModel(here, None, Path(here).name)
     if media == "texts" and (file := gguf_of(Path(path).expanduser())) is not None:
         folder = file.parent.absolute()
@@ -119,12 +122,6 @@ def _cached_id(folder: Path) -> str | None:
         return None
     names = [part for part in folder.parts if part.startswith("models--")]
     return names[-1].removeprefix("models--").replace("--", "/") if names else None
-
-
-def _origin(model: Any) -> str:
-    """The folder or hub id that a model in memory was loaded from, as far as its config says."""
-    network = model[0] if isinstance(model, tuple) else model
-    return str(getattr(network.config, "_name_or_path", None) or "a model in memory")
 
 
 def without_folders(value: Any) -> Any:

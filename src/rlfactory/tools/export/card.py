@@ -86,16 +86,14 @@ def write_card(folder: Path, info: ExportInfo, snippet: Snippet, notes: Sequence
 
 
 def _card_data(info: ExportInfo) -> ModelCardData:
-    is_text, adapters = info.media == "texts", info.form == LORA
-    of_texts = "peft" if adapters else "transformers"
-    read = "image" if info.pictures else "text"
+    library = "diffusers"
+    task = f"{'image' if info.pictures else 'text'}-to-{info.media.removesuffix('s')}"
+    if info.media == "texts":
+        library, task = "peft" if info.form == LORA else "transformers", "text-generation"
     tags = ["rlfactory", "reinforcement-learning", info.config["choices"]["algo"]]
-    return ModelCardData(
-        base_model=info.base.hub_id,
-        library_name=of_texts if is_text else "diffusers",
-        pipeline_tag="text-generation" if is_text else f"{read}-to-{info.media.removesuffix('s')}",
-        tags=tags + (["lora"] if info.form in (LORA, MERGED) else []),
-    )
+    tags += ["lora"] if info.form in (LORA, MERGED) else []
+    base = info.base.hub_id
+    return ModelCardData(base_model=base, library_name=library, pipeline_tag=task, tags=tags)
 
 
 def _notes(info: ExportInfo) -> list[str]:

@@ -87,9 +87,8 @@ def image_snippet(
     lacks = [f", {n}=None" for n, part in parts if part is None and n not in optional]
     given = "".join(part for part in lacks if part not in whole)
     loads = [f"pipe = {kind}.from_pretrained({whole}{given}, dtype=torch.{dtype})"]
-    sample = "image = pipe({}).images[0]"
-    if model.media == "videos":
-        sample = "frames = pipe({}).frames[0]"
+    is_video = model.media == "videos"
+    sample = "frames = pipe({}).frames[0]" if is_video else "image = pipe({}).images[0]"
     if is_modular(model.pipe):
         guidance = own.pop("guidance_scale", None)
         imports, loads = _loading_of_blocks(model.pipe, whole, dtype, guidance)
@@ -102,7 +101,8 @@ def image_snippet(
                 loads.append(f"pipe.{part}.load_lora_adapter({given})")
             else:
                 loads.append(f"pipe.load_lora_weights({source.path!r}{named})")
-    takes_levels = _takes_levels(kind)
+    known = inspect.signature(getattr(diffusers, kind).__call__).parameters
+    takes_levels = "sigmas" in known or "kwargs" in known  # a modular pipeline takes any keyword
     name, options = _replacement(model.pipe.scheduler, config, with_shift=not takes_levels)
     if any(model.pipe.scheduler.config.get(key) != value for key, value in options.items()):
         imports = sorted([name, *imports])
@@ -227,12 +227,6 @@ def set_scheduler(pipe: Any, config: Config) -> None:
     name, options = _replacement(pipe.scheduler, config, with_shift=True)
     if options:
         pipe.scheduler = getattr(diffusers, name).from_config(pipe.scheduler.config, **options)
-
-
-def _takes_levels(pipeline: str) -> bool:
-    """Whether a pipeline's call takes noise levels; that of a modular one takes any keyword."""
-    known = inspect.signature(getattr(diffusers, pipeline).__call__).parameters
-    return "sigmas" in known or "kwargs" in known
 
 
 def _replacement(
