@@ -83,11 +83,7 @@ def build_report(
     *,
     notes: Sequence[str] = (),
 ) -> Report:
-    """Build the report of groups, one row each.
-
-    Args:
-        notes: sentences that come before the caveats.
-    """
+    """Build the report of groups, one row each; `notes` come before the caveats."""
     runs = [run for group in groups for run in group.runs]
     columns = [resolved(column, runs) for column in columns]
     values = [

@@ -39,20 +39,13 @@ Measured = Mapping[int, SeedScores]
 def claim_results(
     claims: Sequence[Claim], columns: Sequence[Column], groups: Sequence[Group], size: str
 ) -> list[ClaimResult]:
-    """The verdict on each claim of a sweep, corrected for those of them that could be tested.
-
-    Args:
-        columns: with what is better of each.
-        groups: the rows with their runs.
-    """
+    """The verdict on each claim of a sweep, corrected for those of them that could be tested."""
     by_name = {group.name: group for group in groups}
     found = [_estimated(claim, claim_column(claim, columns), by_name, size) for claim in claims]
     adjusted = iter(holm([evidence.p for _, evidence in found if evidence is not None]))
     return [
-        result
-        if evidence is None
-        else replace(result, p=(p := next(adjusted)), verdict=verdict(evidence, p))
-        for result, evidence in found
+        replace(blank, p=(p := next(adjusted)), verdict=verdict(evidence, p)) if evidence else blank
+        for blank, evidence in found
     ]
 
 

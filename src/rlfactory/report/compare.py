@@ -126,9 +126,9 @@ def notes(pair: Pair) -> Iterator[str]:
     first, second = pair
     if not differences(first.run.config, second.run.config):
         yield "The configurations are the same."
-    if _paired(pair):
+    if first.after and second.after and first.after.prompts == second.after.prompts:
         yield "The intervals are 95 % bootstrap intervals of the difference, paired by prompt."
-    elif first.after is not None and second.after is not None:
+    elif first.after and second.after:
         yield "The evaluation prompts differ, so there are no pairs and no intervals."
     for side in pair:
         if side.run.status != "done":
@@ -172,7 +172,7 @@ def _title(pair: Pair) -> str:
 def _draw_samples(pair: Pair, path: Path) -> Path | None:
     """The images of the same prompts side by side, with the first score that both runs have."""
     first, second = pair[0].after, pair[1].after
-    if first is None or second is None or not _paired(pair):
+    if first is None or second is None or first.prompts != second.prompts:
         return None
     name = next((name for name in first.values if name in second.values), "")
     kept = [side.last_samples(name) for side in pair]
@@ -194,11 +194,6 @@ def _configuration(pair: Pair) -> TextTable | None:
     lines = [[k, shown(a), shown(b)] for k, a, b in changed if k.partition(".")[0] not in hidden]
     heads = ["key", *HEADS]
     return TextTable(heads, lines, frozenset(heads)) if lines else None
-
-
-def _paired(pair: Pair) -> bool:
-    first, second = pair[0].after, pair[1].after
-    return first is not None and second is not None and first.prompts == second.prompts
 
 
 def _scores(pair: Pair) -> TextTable | None:

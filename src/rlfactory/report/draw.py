@@ -69,9 +69,7 @@ def draw_figure(
 ) -> list[Path]:
     """Write a figure with a panel for each metric to `paths`; no files without curves.
 
-    Args:
-        ticks: iterations to mark in every panel, if there are three of them or more.
-        band: what the bands are, for the legend; empty to leave it out.
+    `ticks` are iterations to mark, if there are three or more; `band` says what the bands are.
     """
     panels = by_metric(curves)
     if not panels:
@@ -280,9 +278,7 @@ def plots(
 ) -> list[Plot]:
     """A plot for each metric; what belongs to one row has `data-row` with its number in `rows`.
 
-    Args:
-        digits: of the numbers of a label; 4 for others.
-        ticks: as in `draw_figure`.
+    `digits` are of the numbers of a label, 4 for others; `ticks` as in `draw_figure`.
     """
     panels = by_metric([curve for c in curves if (curve := finite_curve(c)).x])
     return [_plot(panel, rows, digits or {}, ticks, f"p{i}") for i, panel in enumerate(panels)]

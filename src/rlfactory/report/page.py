@@ -59,13 +59,12 @@ def write_run_page(run: RunContent) -> Path:
 
 def page(report: Report) -> str:
     """The HTML document of a report. An image that can't be read is named among the notes."""
-    images, unreadable = [], []
+    images, notes = [], [*report.notes]
     for image in report.images:
         try:
             images.append((image, embed(image.path)))
         except OSError as error:
-            unreadable.append(f"An image of {image.row} is left out: {error}")
-    main = [Section("Results", main_table(report))] if report.rows else []
+            notes.append(f"An image of {image.row} is left out: {error}")
     rows = rows_with_curves(report)
     drawn = plots(report.curves, rows, {c.label: c.digits + 1 for c in report.columns})
     script = (HTML / "page.js").read_text(encoding="utf-8")
@@ -83,11 +82,11 @@ def page(report: Report) -> str:
             "band": "95 % interval, of dots a bar" if has_band else "",
             "dashed": "paper" if any(curve.paper is not None for curve in report.curves) else "",
         },
-        lead=main,
+        lead=[Section("Results", main_table(report))] if report.rows else [],
         more=sections(report),
         images=images,
         texts=report.texts,
-        notes=[*report.notes, *unreadable],
+        notes=notes,
         data={**data, "palette": len(COLORS)},
         script=Markup(script),
         script_hash=f"'sha256-{digest}'",
@@ -97,17 +96,9 @@ def page(report: Report) -> str:
 def run_page(run: RunContent) -> str:
     """The HTML document of a run."""
     bands = {"band": BAND, "dots": "with the 95 % interval of an evaluation"}
-    return _rendered(
-        run=run,
-        title=run.name,
-        eyebrow=run.choices,
-        facts=run.facts,
-        rows=run.rows,
-        plots=run.plots,
-        keys=bands if run.curves else {},
-        lead=run.sections,
-        strip=embedded(run.strip, LARGEST),
-    )
+    shown = {"title": run.name, "eyebrow": run.choices, "facts": run.facts, "lead": run.sections}
+    curves = {"rows": run.rows, "plots": run.plots, "keys": bands if run.curves else {}}
+    return _rendered(run=run, strip=embedded(run.strip, LARGEST), **shown, **curves)
 
 
 def _rendered(**content: Any) -> str:
@@ -133,13 +124,8 @@ def template(name: str) -> "Template":
     """A template of the folder `html`, which escapes all text."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    environment = Environment(
-        loader=FileSystemLoader(HTML),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    look: Any = {"trim_blocks": True, "lstrip_blocks": True, "undefined": StrictUndefined}
+    environment = Environment(loader=FileSystemLoader(HTML), autoescape=True, **look)
     return environment.get_template(name)
 
 

@@ -107,10 +107,8 @@ def read_run(path: Path) -> RunRecord:
 def prompt_scores(run: RunRecord, score: str, iteration: int) -> tuple[list[str], Array] | None:
     """The prompts of an evaluation and the score `[N]` of each one; NaN where it has none.
 
-    None where the file of scores is missing or damaged, or does not have the score.
-
-    Args:
-        score: its name; of a further prompt set `SET/SCORE`.
+    None where the file of scores is missing or damaged, or does not have the score; on a further
+    prompt set that is `SET/SCORE`.
     """
     prompt_set, _, name = score.rpartition("/")
     folder = RunFolder(run.path).prompt_set(prompt_set)

@@ -37,14 +37,9 @@ class Gallery:
     Images become a PNG grid with prompts and scores, and a strip with a column per iteration; of
     videos these show contact sheets, and a GIF moves the first ones. Texts become Markdown tables.
 
-    Args:
-        folder: the folder to write to, `samples` of the run.
-        main: the score that is shown.
-        good: the score from which a sample counts as good; None if there is none.
-        count: how many samples of an evaluation are shown.
-        seed: the run's seed, which titles tell.
-
-    What the strip needs is kept in files of `folder/strip`, so that a resumed run continues it.
+    It shows the score `main`, of which `good` and more is good, of an evaluation's first `count`
+    samples. What the strip needs is kept in files of `folder/strip`, so that a resumed run
+    continues it; `folder` is `samples` of the run.
     """
 
     def __init__(
@@ -207,11 +202,8 @@ def show_results(
 ) -> None:
     """Write curves, page and summary of a run at its end, and print where to look.
 
-    Args:
-        before: the scores of the initial weights.
-        after: those of the final weights; None if the run stopped before they were evaluated.
-        outcome: the status that the page shows.
-        advice: messages about the run's health.
+    `after` is None if the run stopped before the final weights were evaluated; `outcome` is the
+    status that the page shows, `advice` messages about the run's health.
     """
     # what draws is loaded at the end of a run
     from rlfactory.report.summary import score_sections, where_to_look, write_summary

@@ -22,10 +22,7 @@ from rlfactory.utils.text import plural
 class RunContent:
     """A run as its page shows it; what is missing or damaged in its folder is left out.
 
-    Args:
-        folder: the run folder.
-        status: None: that in STATUS.
-        advice: None: that in summary.md.
+    `status` and `advice` are those in STATUS and in summary.md where they are not given.
 
     Attributes:
         main: the score that trains; empty before the first evaluation.

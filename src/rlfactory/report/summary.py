@@ -118,14 +118,7 @@ def _interval_text(low: float, high: float, *, sign: bool = False) -> str:
 def write_summary(
     folder: RunFolder, pairs: SetPairs, metrics: Sequence[Record], advice: Sequence[str] = ()
 ) -> None:
-    """Write a run's summary.md.
-
-    Args:
-        pairs: scores of the initial and of the final weights on each prompt set; None in the place
-            of the latter if the run stopped before they were evaluated.
-        metrics: the lines of metrics.jsonl.
-        advice: messages about the run's health.
-    """
+    """Write a run's summary.md; `advice` are messages about the run's health."""
     trained = sum("time/learn" in record for record in metrics)
     name = folder.path.absolute().name
     lines = [f"# {plain(name)}", "", f"{plural(trained, 'iteration')} of training."]

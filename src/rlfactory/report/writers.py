@@ -41,12 +41,8 @@ def write_markdown(report: Report, folder: Path, figure: str | None = None) -> P
 
 
 def _lines(report: Report, folder: Path, figure: str | None) -> Iterator[str]:
-    yield f"# {plain(report.title)}"
-    yield ""
-    if report.about is not None:
-        yield from about_lines(report.about)
-    yield from markdown_table(main_table(report))
-    yield ""
+    about = [] if report.about is None else about_lines(report.about)
+    yield from [f"# {plain(report.title)}", "", *about, *markdown_table(main_table(report)), ""]
     yield from (f"- {plain(note)}" for note in report.notes)
     if figure is not None:
         yield from ["", "## Curves", "", f"![curves over training]({figure})"]
@@ -71,12 +67,8 @@ def about_lines(about: TableInfo) -> list[str]:
 def facts_of(about: TableInfo) -> dict[str, str]:
     """What a table is about, by name."""
     hours = "not said" if about.gpu_hours is None else f"{about.gpu_hours:g} GPU hours"
-    facts = {
-        "Paper": f"{about.paper}, {about.table}".strip(", "),
-        "Budget of the full form": hours,
-        "Run here": about.ran,
-        "Expected": about.tolerance,
-    }
+    facts = {"Paper": f"{about.paper}, {about.table}".strip(", "), "Budget of the full form": hours}
+    facts |= {"Run here": about.ran, "Expected": about.tolerance}
     return {name: fact for name, fact in facts.items() if fact}
 
 
@@ -122,11 +114,10 @@ def write_csv(report: Report, folder: Path) -> Path:
 
 def _cell(value: object) -> object:
     """A text that a spreadsheet does not take for a formula."""
-    if not isinstance(value, str) or value[:1] not in tuple("=+-@\t\r"):
+    if not isinstance(value, str) or not value.startswith(tuple("=+-@\t\r")):
         return value
     number = r"[-+]?[\d.]+(e[-+]?\d+)?|[-+]?inf|nan"
-    is_numbers = all(re.fullmatch(number, part) for part in value.split())
-    return value if is_numbers else f"'{value}"
+    return value if all(re.fullmatch(number, part) for part in value.split()) else f"'{value}"
 
 
 def write_latex(report: Report, folder: Path) -> Path:
