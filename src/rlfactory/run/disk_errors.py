@@ -31,11 +31,9 @@ def explain_disk_errors(
     resumes: bool = True,
     numbers: Sequence[int] | None = None,
 ) -> Iterator[None]:
-    """Turn an error of the disk into a DiskError that names what could not be written.
+    """Turn an error of the disk into a DiskError that names `what` could not be written.
 
     Args:
-        folder: the run folder.
-        what: what is written, the first words of the message.
         needed: the bytes that it takes, if known; named where the disk is full.
         resumes: whether the message tells the user to resume the run.
         numbers: the error numbers that are explained; None: all.

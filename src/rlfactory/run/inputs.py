@@ -63,12 +63,8 @@ def keep_inputs(folder: RunFolder, config: Config) -> None:
 def with_inputs(
     config: Config, folder: RunFolder, moved: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """A run's configuration with the paths at which its files and its model are now.
-
-    Args:
-        config: the frozen configuration.
-        folder: the run folder.
-        moved: paths by key that replace those of the configuration; besides those of `remember`.
+    """A run's configuration with the paths at which its files and its model are now: those of
+    `moved` and of `remember`, by key, replace its own.
     """
     config = with_values(config, {**_read(folder.inputs / MOVED, str), **(moved or {})})
     for file in (folder.inputs / MERGED).glob("*.safetensors"):

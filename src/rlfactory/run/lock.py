@@ -37,11 +37,8 @@ class _Owner(TypedDict, total=False):
 
 @contextmanager
 def owned(folder: Path, take_over: bool = False) -> Iterator[str]:
-    """Own a run folder within this context.
-
-    Args:
-        folder: the run folder.
-        take_over: own it even if its owner is on another host, where it may still run.
+    """Own a run folder within this context; with `take_over` even if its owner is on another host,
+    where it may still run.
 
     Yields:
         A line for the log about a former owner that did not release the folder, else "".

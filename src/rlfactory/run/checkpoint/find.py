@@ -39,11 +39,8 @@ def all_checkpoints(checkpoints: Path) -> dict[int, Path]:
 def newest(checkpoints: Path, report: Callable[[str], None] | None = None) -> Path | None:
     """A run's last checkpoint whose checksums are right; None without one.
 
-    Args:
-        checkpoints: the run's folder of checkpoints.
-        report: called with a line about each damaged checkpoint, which is then renamed, so it is
-            not used again. Without it, as for commands that only read, damaged ones are skipped and
-            named in the log.
+    `report` is called with a line about each damaged one, which is then renamed, so it is not used
+    again. Without it, as for commands that only read, these are skipped and named in the log.
     """
     for _, folder in sorted(all_checkpoints(checkpoints).items(), reverse=True):
         try:

@@ -112,13 +112,10 @@ def load_optimizer(
     keep_options: bool = False,
     model: ImageModel | TextModel | None = None,
 ) -> None:
-    """Restore an optimizer's state.
+    """Restore an optimizer's state from a checkpoint.
 
-    Args:
-        folder: the checkpoint.
-        optimizer: restored in place.
-        keep_options: keep the optimizer's own learning rate, betas and so on, not the saved ones.
-        model: the model that it trains; needed where that, or the checkpoint, is sharded.
+    With `keep_options` it keeps its own learning rate, betas and so on, not the saved ones. The
+    model that it trains is needed where that, or the checkpoint, is sharded.
     """
     plain = _read_state(folder).get("optimizer")
     saved_shards = is_sharded(folder)

@@ -38,12 +38,9 @@ def begin_checkpoint(
     """Copy the state to the CPU, while training stands still; collective if the model is sharded.
 
     Args:
-        folder: the checkpoint's folder.
-        model: its weight sets are saved.
         exported: the weight set of which an export for other libraries is written too. Of a sharded
             model there is none: no process has all of it.
         state: all else that training has changed, as plain values: counters, controllers, ...
-        optimizer: its state is saved.
         about: more keys of the manifest, as plain values.
 
     Returns:

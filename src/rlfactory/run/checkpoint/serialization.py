@@ -28,12 +28,9 @@ KIND = "$"
 def flatten(
     tree: object, reused: Mapping[str, Tensor] | None = None, copy: Copy | None = None
 ) -> tuple[Any, dict[str, Tensor]]:
-    """Split a tree into values fit for JSON and copies of its tensors on the CPU.
-
-    Args:
-        tree: nested mappings, lists and tuples of plain values and tensors.
-        reused: tensors of an earlier call, overwritten where name, shape and dtype are equal.
-        copy: makes a copy; None: `copy_to_cpu`.
+    """Split nested mappings, lists and tuples of plain values and tensors into values fit for JSON
+    and copies of the tensors on the CPU; those of an earlier call are `reused`, overwritten where
+    name, shape and dtype are equal.
 
     Returns:
         The values, and the tensors by their path in the tree: `state/0/exp_avg`.
