@@ -74,13 +74,13 @@ def _estimated(
     seeds = min(estimate.seeds for estimate in estimates)
     if not seeds:
         named = [name for pair in claim.pairs for name in pair if name in groups]
-        unfinished = [name for name in named if not groups[str(name)].runs]
-        unmeasured = f"{column.label} is not measured in both rows"
-        reason = f"no run of {unfinished[0]} is done" if unfinished else unmeasured
-        return replace(blank, reason=reason), None
+        unfinished = [f"no run of {n} is done" for n in named if not groups[str(n)].runs]
+        reasons = [*unfinished, f"{column.label} is not measured in both rows"]
+        return replace(blank, reason=reasons[0]), None
     if not all(np.isfinite([e.value, *(interval(e) or ())]).all() for e in estimates):
         return replace(blank, reason=f"numbers of {column.label} are too large"), None
-    parts = [_evidence(claim, column, e, margin) for e in estimates] if seeds > 1 else []
+    test = equal if claim.kind == "equal" else greater if rises(claim, column) else less
+    parts = [test(estimate, margin) for estimate in estimates] if seeds > 1 else []
     least = max(range(len(parts)), key=lambda i: parts[i].claim) if parts else 0
     found = estimates[least]
     low, high = interval(found) or (None, None)
@@ -118,12 +118,6 @@ def _difference(
         return difference(ours, constant(second, ours))
     other = replace(groups[first], untrained=True) if second == BEFORE else groups[second]
     return difference(ours, seed_scores(other, column))
-
-
-def _evidence(claim: Claim, column: Column, estimate: MeanDifference, margin: float) -> Evidence:
-    if claim.kind == "equal":
-        return equal(estimate, margin)
-    return greater(estimate, margin) if rises(claim, column) else less(estimate, margin)
 
 
 def comparison(claim: Claim, column: Column, margin: float) -> str:
@@ -189,25 +183,15 @@ def claim_sections(results: Sequence[ClaimResult]) -> list[Section]:
 
 def claim_table(results: Sequence[ClaimResult]) -> TextTable | None:
     """A line for each claim; None without claims."""
-    lines = [
-        [
-            result.claim.text,
-            result.claim.source or NONE,
-            result.comparison,
-            result.column,
-            *_numbers(result),
-            verdict_text(result),
-        ]
-        for result in results
-    ]
+    lines = []
+    for r in results:
+        p = NONE if r.p is None else "< 0.001" if r.p < 0.001 else f"{r.p:.3f}"
+        interval = joined([r.low, r.high], f"+.{r.digits}f")
+        numbers = [difference_text(r), interval, p, str(r.seeds)]
+        words = [r.claim.text, r.claim.source or NONE, r.comparison, r.column]
+        lines.append([*words, *numbers, verdict_text(r)])
     left = frozenset({"source", "compared", "score", "verdict"})
     return TextTable(HEADS, lines, left) if lines else None
-
-
-def _numbers(result: ClaimResult) -> list[str]:
-    interval = joined([result.low, result.high], f"+.{result.digits}f")
-    p = NONE if result.p is None else "< 0.001" if result.p < 0.001 else f"{result.p:.3f}"
-    return [difference_text(result), interval, p, str(result.seeds)]
 
 
 def difference_text(result: ClaimResult) -> str:

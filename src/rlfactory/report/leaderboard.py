@@ -31,7 +31,7 @@ from rlfactory.report.statistics import (
     probability_of_improvement,
     stratified_bootstrap,
 )
-from rlfactory.report.text_table import NONE, Section, TextTable, joined
+from rlfactory.report.text_table import Section, TextTable, joined
 from rlfactory.run.atomic_write import write_text
 from rlfactory.sweep.table import Column, Row, Table
 from rlfactory.utils.data_files import read_json
@@ -97,11 +97,11 @@ def _entry(row: Row, column: Column, target: float, run: RunRecord) -> Entry | N
 
 def gains(entries: Sequence[Entry], method: str) -> dict[str, Array]:
     """A method's gains `[N]` by task."""
-    tasks = dict.fromkeys(entry.task for entry in entries if entry.method == method)
-    return {
-        task: np.array([e.gain for e in entries if (e.method, e.task) == (method, task)])
-        for task in tasks
-    }
+    found: dict[str, list[float]] = {}
+    for entry in entries:
+        if entry.method == method:
+            found.setdefault(entry.task, []).append(entry.gain)
+    return {task: np.array(own) for task, own in found.items()}
 
 
 def ranking(entries: Sequence[Entry]) -> list[Place]:
@@ -116,11 +116,9 @@ def ranking(entries: Sequence[Entry]) -> list[Place]:
 
 
 def _place(method: str, iqm: float, own: Mapping[str, Array], best: Mapping[str, Array]) -> Place:
-    shared = [
-        task for task in own if task in best and min(len(own[task]), len(best[task])) >= MIN_RUNS
-    ]
-    compared = own is not best and bool(shared)
-    pair = [best[task] for task in shared], [own[task] for task in shared]
+    pairs = [(best[task], own[task]) for task in own if task in best and own is not best]
+    pairs = [pair for pair in pairs if min(map(len, pair)) >= MIN_RUNS]
+    theirs, ours = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     samples = [*own.values()]
     enough = min(map(len, samples)) >= MIN_RUNS
     return Place(
@@ -129,8 +127,8 @@ def _place(method: str, iqm: float, own: Mapping[str, Array], best: Mapping[str,
         interval=stratified_bootstrap(samples, _iqm) if enough else None,
         runs=sum(map(len, samples)),
         by_task={task: float(values.mean()) for task, values in own.items()},
-        better=float(probability_of_improvement(*pair)) if compared else None,
-        better_interval=improvement_interval(*pair) if compared else None,
+        better=float(probability_of_improvement(theirs, ours)) if pairs else None,
+        better_interval=improvement_interval(theirs, ours) if pairs else None,
     )
 
 
@@ -180,18 +178,12 @@ def leaderboard_table(entries: Sequence[Entry]) -> TextTable | None:
     if not entries:
         return None
     tasks = [*dict.fromkeys(entry.task for entry in entries)]
-    lines = [
-        [
-            place.method,
-            f"{place.iqm:.3f}",
-            joined(place.interval or (), ".3f"),
-            *(f"{place.by_task[t]:.3f}" if t in place.by_task else NONE for t in tasks),
-            str(place.runs),
-            joined([place.better], ".2f"),
-            joined(place.better_interval or (), ".2f"),
-        ]
-        for place in ranking(entries)
-    ]
+    lines = []
+    for place in ranking(entries):
+        numbers = [joined([place.iqm], ".3f"), joined(place.interval or (), ".3f")]
+        numbers += [joined([place.by_task.get(task)], ".3f") for task in tasks]
+        chance = [joined([place.better], ".2f"), joined(place.better_interval or (), ".2f")]
+        lines.append([place.method, *numbers, str(place.runs), *chance])
     heads = ["method", "IQM gain", "95 % interval", *tasks, "runs", "P(better)", "95 % interval "]
     return TextTable(heads, lines)
 
