@@ -45,16 +45,18 @@ TINY = 200  # an image this small is enlarged with hard edges
 
 def write_page(report: Report, folder: Path) -> Path:
     """Write the report into the folder as one page that needs nothing beside it."""
-    path = folder / FILE
-    write_text(path, page(report))
-    return path
+    write_text(folder / FILE, page(report))
+    return folder / FILE
 
 
 def write_run_page(run: RunContent) -> Path:
     """Write index.html into a run folder and return its path; OSError if it can't be written."""
-    path = run.folder.page
-    write_text(path, run_page(run))
-    return path
+    bands = {"band": BAND, "dots": "with the 95 % interval of an evaluation"}
+    shown = {"title": run.name, "eyebrow": run.choices, "facts": run.facts, "lead": run.sections}
+    curves = {"rows": run.rows, "plots": run.plots, "keys": bands if run.curves else {}}
+    html = _rendered(run=run, strip=embedded(run.strip, LARGEST), **shown, **curves)
+    write_text(run.folder.page, html)
+    return run.folder.page
 
 
 def page(report: Report) -> str:
@@ -91,14 +93,6 @@ def page(report: Report) -> str:
         script=Markup(script),
         script_hash=f"'sha256-{digest}'",
     )
-
-
-def run_page(run: RunContent) -> str:
-    """The HTML document of a run."""
-    bands = {"band": BAND, "dots": "with the 95 % interval of an evaluation"}
-    shown = {"title": run.name, "eyebrow": run.choices, "facts": run.facts, "lead": run.sections}
-    curves = {"rows": run.rows, "plots": run.plots, "keys": bands if run.curves else {}}
-    return _rendered(run=run, strip=embedded(run.strip, LARGEST), **shown, **curves)
 
 
 def _rendered(**content: Any) -> str:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from rlfactory.config.frozen import try_frozen
@@ -11,7 +12,7 @@ from rlfactory.report.read import series_of
 from rlfactory.report.run_curves import histogram, run_curves
 from rlfactory.report.sample_pairs import choose, main_score, sample_pairs
 from rlfactory.report.summary import cost, provenance, results, score_sections
-from rlfactory.report.text_table import Section
+from rlfactory.report.text_table import NONE, Section
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.metrics import Record, read
 from rlfactory.run.scores import read_sets, set_pairs
@@ -37,6 +38,9 @@ class RunContent:
     def __init__(
         self, folder: RunFolder, status: str | None = None, advice: Sequence[str] | None = None
     ) -> None:
+        if status is None:
+            with suppress(RunFolderError):
+                status = folder.read_status()
         config = try_frozen(folder.config) or {}
         metrics = read(folder.metrics) if folder.metrics.exists() else []
         sets = read_sets(folder)
@@ -44,14 +48,22 @@ class RunContent:
         further = {name: evaluations for name, evaluations in sets.items() if name}
         self.folder, self.name = folder, folder.path.absolute().name
         self.choices, self.main = run_choices(config), main_score(folder)
-        self.facts = _facts(folder, config, metrics, status or _status(folder))
+        self.facts = _facts(folder, config, metrics, status or NONE)
         self.curves = run_curves(series_of(metrics), self.main, own, further)
         self.ticks = sorted(own)
         self.pairs = set_pairs(sets)
         self.kinds = choose(sample_pairs(folder, self.main))
         self.strip = folder.strip if folder.strip.is_file() else None
         self.advice = _advice(folder) if advice is None else [*advice]
-        self.texts = _texts(folder)
+        files = {
+            "Command": folder.command,
+            "A prompt as the model is given it": folder.prompt,
+            "What is learned after it": folder.completion,
+            "Configuration": folder.config,
+            "Plan": folder.plan,
+        }
+        texts = {title: read_shown(path).rstrip() for title, path in files.items()}
+        self.texts = {title: text for title, text in texts.items() if text}
 
     @property
     def rows(self) -> list[str]:
@@ -88,13 +100,6 @@ class RunContent:
         return [("summary", folder.summary.name), *found]  # it is written after the page
 
 
-def _status(folder: RunFolder) -> str:
-    try:
-        return folder.read_status()
-    except RunFolderError:
-        return "–"
-
-
 def _facts(
     folder: RunFolder, config: Mapping[str, Any], metrics: Sequence[Record], status: str
 ) -> dict[str, str]:
@@ -118,14 +123,3 @@ def _advice(folder: RunFolder) -> list[str]:
     _, _, rest = read_shown(folder.summary).partition("\n## Advice\n")
     lines = rest.partition("\n## ")[0].splitlines()
     return [line.removeprefix("- ") for line in lines if line.startswith("- ")]
-
-
-def _texts(folder: RunFolder) -> dict[str, str]:
-    files = {
-        "Command": folder.command,
-        "A prompt as the model is given it": folder.prompt,
-        "What is learned after it": folder.completion,
-        "Configuration": folder.config,
-        "Plan": folder.plan,
-    }
-    return {title: text for title, path in files.items() if (text := read_shown(path).rstrip())}

@@ -35,9 +35,8 @@ HEADS = (
 
 def write_markdown(report: Report, folder: Path, figure: str | None = None) -> Path:
     """Write report.md and copies of the images; `figure` is the curves' file in the folder."""
-    path = folder / FILE
-    write_text(path, "\n".join(_lines(report, folder, figure)) + "\n")
-    return path
+    write_text(folder / FILE, "\n".join(_lines(report, folder, figure)) + "\n")
+    return folder / FILE
 
 
 def _lines(report: Report, folder: Path, figure: str | None) -> Iterator[str]:
@@ -107,9 +106,8 @@ def write_csv(report: Report, folder: Path) -> Path:
             values = " ".join(map(str, c.values))
             more = [values, row.steps, row.nfe, row.status, row.note]
             writer.writerow([*map(_cell, [row.name, column.name]), *numbers, *map(_cell, more)])
-    path = folder / CSV_FILE
-    write_text(path, text.getvalue())
-    return path
+    write_text(folder / CSV_FILE, text.getvalue())
+    return folder / CSV_FILE
 
 
 def _cell(value: object) -> object:
@@ -122,7 +120,6 @@ def _cell(value: object) -> object:
 
 def write_latex(report: Report, folder: Path) -> Path:
     r"""Write table.tex, for `\input{table.tex}` with the package booktabs."""
-    path = folder / LATEX_FILE
-    title = " ".join(report.title.split())
-    write_text(path, "\n".join([f"% {title}", *latex_table(main_table(report))]) + "\n")
-    return path
+    lines = [f"% {' '.join(report.title.split())}", *latex_table(main_table(report))]
+    write_text(folder / LATEX_FILE, "\n".join(lines) + "\n")
+    return folder / LATEX_FILE
