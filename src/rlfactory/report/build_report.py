@@ -247,16 +247,14 @@ def categories(score: str, runs: Iterable[RunRecord]) -> list[str]:
 def _images_of(row: str, run: RunRecord) -> list[SampleImage]:
     """The same prompts over training, and the last samples."""
     folder = RunFolder(run.path)
-    captions = {folder.strip: f"the same prompts over training, seed {run.seed}"}
-    grids = {i: path for i, path in folder.shown().items() if path.suffix == ".png"}
-    if grids:
-        done = plural(last := max(grids), "iteration")
-        captions[grids[last]] = f"samples after {done}, seed {run.seed}"
-    return [SampleImage(row, text, path) for path, text in captions.items() if path.is_file()]
+    shown = {folder.strip: "the same prompts over training"}
+    grids = [(i, path) for i, path in folder.shown().items() if path.suffix == ".png"]
+    shown |= {path: f"samples after {plural(i, 'iteration')}" for i, path in grids[-1:]}
+    named = {path: f"{text}, seed {run.seed}" for path, text in shown.items() if path.is_file()}
+    return [SampleImage(row, text, path) for path, text in named.items()]
 
 
 def _texts_of(run: Path) -> list[SamplePair]:
     """The first responses in a run's tables of samples, not chosen by anything."""
     pairs = sample_pairs(RunFolder(run), main_score(RunFolder(run)))
-    has_texts = [p for p in pairs if p.before.text is not None and p.after.text is not None]
-    return has_texts[:_TEXTS]
+    return [p for p in pairs if None not in (p.before.text, p.after.text)][:_TEXTS]

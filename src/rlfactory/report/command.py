@@ -124,8 +124,7 @@ def _writable(folder: Path, place: str, more: str = "", fix: str = "") -> Iterat
 
 def _formats(word: str) -> list[str]:
     names = [name for name in word.split(",") if name]
-    unknown = [name for name in names if name not in FORMATS]
+    unknown = ", ".join(name for name in names if name not in FORMATS)
     if unknown or not names:
-        known = ", ".join(FORMATS)
-        raise argparse.ArgumentTypeError(f"{', '.join(unknown) or 'none'}; allowed are {known}")
+        raise argparse.ArgumentTypeError(f"{unknown or 'none'}; allowed are {', '.join(FORMATS)}")
     return names

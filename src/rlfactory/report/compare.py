@@ -112,8 +112,11 @@ def write_comparison(pair: Pair, folder: Path) -> list[Path]:
 def sections(pair: Pair) -> list[Section]:
     """The tables that are not empty."""
     label = evaluation_label([side.after for side in pair if side.after is not None])
+    changed = differences(pair[0].run.config, pair[1].run.config)
+    hidden, heads = {*QUIET} - {"seed"}, ["key", *HEADS]
+    lines = [[k, shown(a), shown(b)] for k, a, b in changed if k.partition(".")[0] not in hidden]
     tables = {
-        "Configuration": _configuration(pair),
+        "Configuration": TextTable(heads, lines, frozenset(heads)) if lines else None,
         f"Scores on {label}": _scores(pair),
         "Cost": _cost(pair),
         "Responses": _responses(pair),
@@ -186,14 +189,6 @@ def _draw_samples(pair: Pair, path: Path) -> Path | None:
     scores = [[own[prompt].score for own in kept] for prompt in shown] if name else None
     sheet([*rows.values()], path, labels=shown, heads=heads, scores=scores)
     return path
-
-
-def _configuration(pair: Pair) -> TextTable | None:
-    changed = differences(pair[0].run.config, pair[1].run.config)
-    hidden = {*QUIET} - {"seed"}
-    lines = [[k, shown(a), shown(b)] for k, a, b in changed if k.partition(".")[0] not in hidden]
-    heads = ["key", *HEADS]
-    return TextTable(heads, lines, frozenset(heads)) if lines else None
 
 
 def _scores(pair: Pair) -> TextTable | None:

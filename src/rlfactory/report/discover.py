@@ -48,7 +48,11 @@ def _file_name(text: str) -> str:
 def report_of_sweep(table: Table, folder: Path) -> Report:
     """Build the report of a sweep's own table."""
     groups = groups_of_table(table, folder)
-    _require_done(groups, folder, _sweeping(table, folder))
+    words = ["rlfactory", "sweep", table.name, f"size={table.size}"]
+    if folder.absolute() != default_folder(table.name, table.size).absolute():
+        words.append(f"sweep_dir={folder}")
+    # of a sweep of one's own the file, and so the command, can't be known
+    _require_done(groups, folder, shlex.join(words) if table.name in sweeps() else "")
     title = table.about.title if table.size == "full" else f"{table.about.title} ({table.size})"
     built = build_report(title, table.about, table.columns, groups)
     claims = claim_results(table.claims, built.columns, groups, table.size)
@@ -63,9 +67,8 @@ def reports_of_runs(paths: Sequence[Path]) -> dict[str, Report]:
     by_kind = _comparable(members)
     if len(by_kind) == 1:
         return {RUNS: _report_of_members(members)}
-    return {
-        _file_name(f"{RUNS}-{kind}"): _report_of_members(some) for kind, some in by_kind.items()
-    }
+    named = {_file_name(f"{RUNS}-{kind}"): some for kind, some in by_kind.items()}
+    return {name: _report_of_members(some) for name, some in named.items()}
 
 
 def _report_of_members(members: Sequence[RunRecord]) -> Report:
@@ -82,11 +85,8 @@ def _title(members: Sequence[RunRecord]) -> str:
     if len(members) == 1:
         return members[0].path.absolute().name
     chosen = [run.config.get("choices", {}) for run in members if run.is_read]
-    shared = [
-        str(chosen[0][group])
-        for group in ("model", "algo", "reward")
-        if chosen and len({str(c.get(group)) for c in chosen}) == 1 and group in chosen[0]
-    ]
+    values = [{str(own.get(group, "")) for own in chosen} for group in ("model", "algo", "reward")]
+    shared = [one for own in values if len(own) == 1 for one in own if one]
     return ", ".join([*shared, plural(len(members), "run")])
 
 
@@ -95,15 +95,6 @@ def _table(folder: Path) -> Table:
         return Table.load(folder)
     except (ValueError, OSError) as error:
         raise PlanError([Problem(str(folder), f"its sweep.json can't be read: {error}")]) from error
-
-
-def _sweeping(table: Table, folder: Path) -> str:
-    """The command that runs a sweep which ships; "" of one's own, whose file can't be known."""
-    if table.name not in sweeps():
-        return ""
-    words = ["rlfactory", "sweep", table.name, f"size={table.size}"]
-    is_default = folder.absolute() == default_folder(table.name, table.size).absolute()
-    return shlex.join([*words, *([] if is_default else [f"sweep_dir={folder}"])])
 
 
 def _require_done(groups: Sequence[Group], path: Path, fix: str) -> None:
@@ -196,8 +187,8 @@ def _search(path: Path, depth: int) -> Iterator[Path]:
 
 def _not_found(path: Path) -> Problem:
     if os.path.isdir(path):
-        empty = not any(path.iterdir())
-        message = "is empty" if empty else "is neither a run nor a sweep, and holds none"
+        holds_some = any(path.iterdir())
+        message = "is neither a run nor a sweep, and holds none" if holds_some else "is empty"
         return Problem(str(path), message, "rlfactory, which makes a run")
     if os.path.exists(path):  # false also for names that are too long
         return Problem(str(path), "is a file, not the folder of a run or a sweep")

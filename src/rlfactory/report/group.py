@@ -53,15 +53,11 @@ def distinct(
     A row whose own configurations differ has all of their values. Where rows chose different
     options, keys follow from them: a key that differs only between rows of different options is
     left out, unless it was typed. Where it is unknown what was typed, only keys of the chosen group
-    itself are.
-
-    Args:
-        rows: the configurations of each row's runs.
-        typed: what was typed for each row; None where that is unknown of all.
+    itself are. `rows` has the configurations of each row's runs, `typed` what was typed for it.
     """
     filled = [row for row in rows if row]
-    unknown: list[Typed] = [None] * len(rows)
-    known = union([keys for row, keys in zip(rows, typed or unknown, strict=True) if row])
+    of_rows = zip(rows, typed or [None] * len(rows), strict=True)
+    known = union([keys for row, keys in of_rows if row])
     choices = {g: v for g, v in _choices(filled).items() if len({*v}) > 1}
     roots = {g: values for g, values in choices.items() if known is not None and g in known}
     if "experiment" not in roots:
@@ -103,8 +99,8 @@ def _choices(rows: Sequence[Sequence[Config]]) -> dict[str, list[str]]:
     """The options chosen of each group, a value a row."""
     of = [[config.get("choices", {}) for config in row] for row in rows]
     groups = dict.fromkeys(group for row in of for choices in row for group in choices)
-    hidden = {*QUIET, *WITHOUT_EFFECT}
-    return {g: [_values(g, row) for row in of] for g in groups if g not in hidden}
+    shown = [group for group in groups if group not in (*QUIET, *WITHOUT_EFFECT)]
+    return {group: [_values(group, row) for row in of] for group in shown}
 
 
 def union(typed: Sequence[Typed]) -> Typed:

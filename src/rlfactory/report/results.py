@@ -66,10 +66,12 @@ class Gallery:
         if images.ndim == 5:
             videos = images[:_MOVING]
             few: dict[str, Any] = {"columns": 4, "scores": shown[: len(videos)], **look}
-            pages = [
-                grid([_small(to_pil(frame)) for frame in frames], prompts[: len(videos)], **few)
-                for frames in videos.unbind(1)
-            ]
+            pages = []
+            for frames in videos.unbind(1):
+                small = [to_pil(frame) for frame in frames]
+                for image in small:
+                    image.thumbnail((_MOVING_LARGEST, _MOVING_LARGEST))
+                pages.append(grid(small, prompts[: len(videos)], **few))
             with new_file(path.with_suffix(".gif")) as file:
                 save_animation(pages, file, drawn.frame_rate)
         return path
@@ -158,11 +160,6 @@ class Gallery:
         table = sample_table(title, scores.prompts[: self.count], texts, columns, kept)
         table.save(self.folder / f"{name}.json")
         return table
-
-
-def _small(image: Image.Image) -> Image.Image:
-    image.thumbnail((_MOVING_LARGEST, _MOVING_LARGEST))
-    return image
 
 
 def beside_sources(images: Tensor, prompts: Sequence[str]) -> Tensor:
