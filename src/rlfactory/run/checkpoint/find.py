@@ -104,11 +104,10 @@ class Best:
 
     def beaten_by(self, scores: "Scores") -> bool:
         """Whether an evaluation is better than all before; NaN never is."""
-        too_far = self.kl is not None and scores.kl > self.kl
-        mean = scores.means()[self.main]
-        if self.step is not None and scores.better.get(self.main) == "lower":
-            return not too_far and mean < self.score
-        return not too_far and mean > self.score
+        if self.kl is not None and scores.kl > self.kl:
+            return False
+        mean, falls = scores.means()[self.main], scores.better.get(self.main) == "lower"
+        return mean < self.score if falls and self.step is not None else mean > self.score
 
     def take(self, step: int, scores: "Scores") -> None:
         """Make `step` the best one."""
