@@ -35,11 +35,8 @@ class FaultTolerant(Logger):
     """Passes every call on to its loggers, in order, until one raises, or does not return within
     `SECONDS`: that one gets no more calls until the process ends.
 
-    Calls after a gap would hide it. `rlfactory sync` sends everything from the run folder.
-
-    Args:
-        makers: make the loggers, by name; one that can't be made is left out.
-        show: called with a line on a failure.
+    Calls after a gap would hide it. `rlfactory sync` sends everything from the run folder. A logger
+    that can't be made is left out; `show` is called with a line on a failure.
 
     Raises:
         UserError: a logger may not be made, or a package is missing, as its message says.
