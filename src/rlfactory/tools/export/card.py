@@ -97,18 +97,15 @@ def _card_data(info: ExportInfo) -> ModelCardData:
 
 
 def _notes(info: ExportInfo) -> list[str]:
-    notes = []
-    if info.form == LORA and info.file is not None:
-        notes.append(f"ComfyUI reads `{info.file}` from its folder `models/loras`.")
-    elif info.form == LORA and info.media != "texts":
-        places = {n: f", subfolder={n!r}" if len(info.networks) > 1 else "" for n in info.networks}
-        calls = [f"`PeftModel.from_pretrained(pipe.{n}, PATH{own})`" for n, own in places.items()]
-        notes.append(f"PEFT opens the same folder: {', '.join(calls)}.")
     if info.form != LORA:
-        notes.append("All parts are in float32; pass `dtype=torch.bfloat16` for half the memory.")
-    if info.form != LORA and info.config["model"]["_target_"].endswith(".SD"):
-        notes.append("The pipeline has no safety checker, as none was loaded in training.")
-    return notes
+        notes = ["All parts are in float32; pass `dtype=torch.bfloat16` for half the memory."]
+        checker = "The pipeline has no safety checker, as none was loaded in training."
+        return [*notes, *([checker] if info.config["model"]["_target_"].endswith(".SD") else [])]
+    if info.file is not None:
+        return [f"ComfyUI reads `{info.file}` from its folder `models/loras`."]
+    places = {n: f", subfolder={n!r}" if len(info.networks) > 1 else "" for n in info.networks}
+    calls = [f"`PeftModel.from_pretrained(pipe.{n}, PATH{own})`" for n, own in places.items()]
+    return [] if info.media == "texts" else [f"PEFT opens the same folder: {', '.join(calls)}."]
 
 
 def _scores(info: ExportInfo) -> list[str]:

@@ -192,8 +192,8 @@ def text_snippet(
         options["stop_strings"] = stop
     begun = [f'begun = tokenizer({begin}{prompt!r}, return_tensors="pt")']
     if messages is not None:
-        given = config["model"].get("chat_options") or {}
-        extra = "".join(f", {name}={value!r}" for name, value in given.items())
+        given = config["model"].get("chat_options")
+        extra = f", {_keywords(given)}" if given else ""
         begun = [
             f"messages = {[*messages]!r}",
             "begun = tokenizer.apply_chat_template(",
@@ -239,10 +239,9 @@ def _replacement(
     schedule, name = config["schedule"], type(scheduler).__name__
     typed = schedule.get("shift")
     if (spacing := spacing_of(schedule)) is not None:
-        own = {"timestep_spacing": spacing}
-        if "steps_offset" in schedule:
-            own["steps_offset"] = schedule["steps_offset"]
-        return "DDIMScheduler", {**own, "set_alpha_to_one": False, "clip_sample": False}
+        own = {key: schedule[key] for key in ("steps_offset",) if key in schedule}
+        fixed = {"set_alpha_to_one": False, "clip_sample": False}
+        return "DDIMScheduler", {"timestep_spacing": spacing, **own, **fixed}
     if name != DPM_SOLVER:
         if not with_shift or not isinstance(typed, int | float):
             return name, {}
