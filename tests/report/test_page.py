@@ -12,7 +12,7 @@ from PIL import Image
 
 from rlfactory.report.page import LARGEST, embed, page, summary, write_page, write_run_page
 from rlfactory.report.report import Cell, Report, SampleImage
-from rlfactory.report.run_content import run_content
+from rlfactory.report.run_content import RunContent
 from rlfactory.report.sample_pairs import Sample, SamplePair
 from rlfactory.run.folder import RunFolder
 from rlfactory.utils.console import CONTROLS
@@ -180,7 +180,7 @@ def parsed(html: str) -> Balanced:
 
 
 def test_everything_is_inside_and_links_lead_to_files_beside_it(images: RunFolder) -> None:
-    path = write_run_page(run_content(images, "done", ["go <slow>"]))
+    path = write_run_page(RunContent(images, "done", ["go <slow>"]))
     assert path == images.path / "index.html"
     html = path.read_text(encoding="utf-8")
     addresses = parsed(html).addresses
@@ -194,7 +194,7 @@ def test_everything_is_inside_and_links_lead_to_files_beside_it(images: RunFolde
 
 
 def test_prompts_stand_in_full_with_their_scores(images: RunFolder) -> None:
-    html = write_run_page(run_content(images)).read_text(encoding="utf-8")
+    html = write_run_page(RunContent(images)).read_text(encoding="utf-8")
     assert "a &lt;b&gt;red&lt;/b&gt; circle" in html
     assert "<b>red</b>" not in html
     assert "一个红色的圆形" in html
@@ -206,7 +206,7 @@ def test_prompts_stand_in_full_with_their_scores(images: RunFolder) -> None:
 
 
 def test_completions_stand_before_and_after(texts: RunFolder) -> None:
-    html = write_run_page(run_content(texts)).read_text(encoding="utf-8")
+    html = write_run_page(RunContent(texts)).read_text(encoding="utf-8")
     parsed(html)
     assert "&lt;/script&gt; text 0 of 0" in html
     assert "&lt;/script&gt; text 0 of 4" in html
@@ -215,7 +215,7 @@ def test_completions_stand_before_and_after(texts: RunFolder) -> None:
 
 def test_a_run_without_results_says_so(tmp_path) -> None:
     folder = RunFolder.create(tmp_path / "run")
-    html = write_run_page(run_content(folder)).read_text(encoding="utf-8")
+    html = write_run_page(RunContent(folder)).read_text(encoding="utf-8")
     parsed(html)
     assert "Not evaluated yet." in html
 

@@ -39,25 +39,15 @@ def caveats(
     """Sentences about a report's rows; `values` has the numbers of each row by column."""
     members = [run for group in groups for run in group.members]
     damaged = {run.path: run.fault for run in members if run.status == DAMAGED}
-    return [
-        INTERVAL + better_sentence({column.label: column.better for column in columns}),
-        *(f"Left out because it is damaged: {path} ({why})." for path, why in damaged.items()),
-        *_unfinished(members),
-        *(
-            sentence
-            for group, own in zip(groups, values, strict=True)
-            if not group.untrained
-            for sentence in _of_row(group, columns, own)
-        ),
-    ]
-
-
-def _unfinished(members: Sequence[RunRecord]) -> Iterator[str]:
     states = {m.path.name: m.status for m in members if m.is_read and m.status != "done"}
-    if states:
-        named = [f"{name} ({state})" for name, state in states.items()]
+    found = [INTERVAL + better_sentence({column.label: column.better for column in columns})]
+    found += [f"Left out because it is damaged: {path} ({why})." for path, why in damaged.items()]
+    if named := [f"{name} ({state})" for name, state in states.items()]:
         more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
-        yield f"Not counted because they are not done: {', '.join(named[:_NAMED])}{more}."
+        found.append(f"Not counted because they are not done: {', '.join(named[:_NAMED])}{more}.")
+    for group, own in zip(groups, values, strict=True):
+        found += [] if group.untrained else _of_row(group, columns, own)
+    return found
 
 
 def _of_row(
@@ -93,11 +83,7 @@ def build_report(
     *,
     notes: Sequence[str] = (),
 ) -> Report:
-    """Build the report of groups, one row each.
-
-    Args:
-        notes: sentences that come before the caveats.
-    """
+    """Build the report of groups, one row each; `notes` come before the caveats."""
     runs = [run for group in groups for run in group.runs]
     columns = [resolved(column, runs) for column in columns]
     values = [
@@ -193,14 +179,11 @@ def _difference(
     """
     others = dict(theirs)
     differences = [value - others[seed] for seed, value in ours if seed in others]
-    form = f"+.{column.digits}f"
-    interval = mean_interval(differences)
-    if interval is None:
-        return [str(len(differences)), NONE, NONE], False
-    low, high = interval
-    is_better = low > 0 if column.better == "higher" else high < 0
-    mean = joined([float(np.mean(differences))], form)
-    cells = [str(len(differences)), mean, joined(interval, form)]
+    count, form = str(len(differences)), f"+.{column.digits}f"
+    if (interval := mean_interval(differences)) is None:
+        return [count, NONE, NONE], False
+    is_better = interval[0] > 0 if column.better == "higher" else interval[1] < 0
+    cells = [count, joined([float(np.mean(differences))], form), joined(interval, form)]
     return cells, is_better and len(differences) >= MIN_RUNS
 
 
@@ -264,16 +247,14 @@ def categories(score: str, runs: Iterable[RunRecord]) -> list[str]:
 def _images_of(row: str, run: RunRecord) -> list[SampleImage]:
     """The same prompts over training, and the last samples."""
     folder = RunFolder(run.path)
-    captions = {folder.strip: f"the same prompts over training, seed {run.seed}"}
-    grids = {i: path for i, path in folder.shown().items() if path.suffix == ".png"}
-    if grids:
-        done = plural(last := max(grids), "iteration")
-        captions[grids[last]] = f"samples after {done}, seed {run.seed}"
-    return [SampleImage(row, text, path) for path, text in captions.items() if path.is_file()]
+    shown = {folder.strip: "the same prompts over training"}
+    grids = [(i, path) for i, path in folder.shown().items() if path.suffix == ".png"]
+    shown |= {path: f"samples after {plural(i, 'iteration')}" for i, path in grids[-1:]}
+    named = {path: f"{text}, seed {run.seed}" for path, text in shown.items() if path.is_file()}
+    return [SampleImage(row, text, path) for path, text in named.items()]
 
 
 def _texts_of(run: Path) -> list[SamplePair]:
     """The first responses in a run's tables of samples, not chosen by anything."""
     pairs = sample_pairs(RunFolder(run), main_score(RunFolder(run)))
-    has_texts = [p for p in pairs if p.before.text is not None and p.after.text is not None]
-    return has_texts[:_TEXTS]
+    return [p for p in pairs if None not in (p.before.text, p.after.text)][:_TEXTS]

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from rlfactory.report.verdicts import (
     verdict,
 )
 from rlfactory.run.atomic_write import write_json
-from rlfactory.sweep.table import BEFORE, Claim, Column
+from rlfactory.sweep.table import BEFORE, Claim, Column, nested
 from rlfactory.utils.data_files import read_json
 from rlfactory.utils.text import plural
 
@@ -39,22 +39,14 @@ Measured = Mapping[int, SeedScores]
 def claim_results(
     claims: Sequence[Claim], columns: Sequence[Column], groups: Sequence[Group], size: str
 ) -> list[ClaimResult]:
-    """The verdict on each claim of a sweep, corrected for those of them that could be tested.
-
-    Args:
-        columns: with what is better of each.
-        groups: the rows with their runs.
-    """
+    """The verdict on each claim of a sweep, corrected for those of them that could be tested."""
     by_name = {group.name: group for group in groups}
     found = [_estimated(claim, claim_column(claim, columns), by_name, size) for claim in claims]
-    tested = [i for i, (_, evidence) in enumerate(found) if evidence is not None]
-    adjusted = holm([e.p for _, e in found if e is not None])
-    results = [result for result, _ in found]
-    for i, p in zip(tested, adjusted, strict=True):
-        evidence = found[i][1]
-        assert evidence is not None
-        results[i] = replace(results[i], p=p, verdict=verdict(evidence, p))
-    return results
+    adjusted = iter(holm([evidence.p for _, evidence in found if evidence is not None]))
+    return [
+        replace(blank, p=(p := next(adjusted)), verdict=verdict(evidence, p)) if evidence else blank
+        for blank, evidence in found
+    ]
 
 
 def claim_column(claim: Claim, columns: Sequence[Column]) -> Column:
@@ -81,10 +73,14 @@ def _estimated(
     estimates = [_difference(groups, pair, column) for pair in claim.pairs]
     seeds = min(estimate.seeds for estimate in estimates)
     if not seeds:
-        return replace(blank, reason=_without_numbers(claim, column, groups)), None
+        named = [name for pair in claim.pairs for name in pair if name in groups]
+        unfinished = [f"no run of {n} is done" for n in named if not groups[str(n)].runs]
+        reasons = [*unfinished, f"{column.label} is not measured in both rows"]
+        return replace(blank, reason=reasons[0]), None
     if not all(np.isfinite([e.value, *(interval(e) or ())]).all() for e in estimates):
         return replace(blank, reason=f"numbers of {column.label} are too large"), None
-    parts = [_evidence(claim, column, e, margin) for e in estimates] if seeds > 1 else []
+    test = equal if claim.kind == "equal" else greater if rises(claim, column) else less
+    parts = [test(estimate, margin) for estimate in estimates] if seeds > 1 else []
     least = max(range(len(parts)), key=lambda i: parts[i].claim) if parts else 0
     found = estimates[least]
     low, high = interval(found) or (None, None)
@@ -112,15 +108,6 @@ def _untested(claim: Claim, column: Column, groups: Mapping[str, Group]) -> str:
     return ""
 
 
-def _without_numbers(claim: Claim, column: Column, groups: Mapping[str, Group]) -> str:
-    """Why the rows of a claim have no seed in common."""
-    named = dict.fromkeys(name for pair in claim.pairs for name in pair if name in groups)
-    unfinished = [str(name) for name in named if not groups[str(name)].runs]
-    if unfinished:
-        return f"no run of {unfinished[0]} is done"
-    return f"{column.label} is not measured in both rows"
-
-
 def _difference(
     groups: Mapping[str, Group], pair: tuple[str, str | float], column: Column
 ) -> MeanDifference:
@@ -131,12 +118,6 @@ def _difference(
         return difference(ours, constant(second, ours))
     other = replace(groups[first], untrained=True) if second == BEFORE else groups[second]
     return difference(ours, seed_scores(other, column))
-
-
-def _evidence(claim: Claim, column: Column, estimate: MeanDifference, margin: float) -> Evidence:
-    if claim.kind == "equal":
-        return equal(estimate, margin)
-    return greater(estimate, margin) if rises(claim, column) else less(estimate, margin)
 
 
 def comparison(claim: Claim, column: Column, margin: float) -> str:
@@ -179,8 +160,7 @@ def _of_evaluation(run: RunRecord, column: Column) -> SeedScores | None:
     metric = metric_of(run, column)
     if kind not in ("eval", "before") or metric is None:
         return None
-    iterations = run.series[metric][0]
-    at = int(iterations[0 if kind == "before" else -1])
+    at = int(run.series[metric][0][0 if kind == "before" else -1])
     found = prompt_scores(run, name, at)
     return None if found is None else SeedScores(tuple(found[0]), found[1])
 
@@ -203,25 +183,15 @@ def claim_sections(results: Sequence[ClaimResult]) -> list[Section]:
 
 def claim_table(results: Sequence[ClaimResult]) -> TextTable | None:
     """A line for each claim; None without claims."""
-    lines = [
-        [
-            result.claim.text,
-            result.claim.source or NONE,
-            result.comparison,
-            result.column,
-            *_numbers(result),
-            verdict_text(result),
-        ]
-        for result in results
-    ]
+    lines = []
+    for r in results:
+        p = NONE if r.p is None else "< 0.001" if r.p < 0.001 else f"{r.p:.3f}"
+        interval = joined([r.low, r.high], f"+.{r.digits}f")
+        numbers = [difference_text(r), interval, p, str(r.seeds)]
+        words = [r.claim.text, r.claim.source or NONE, r.comparison, r.column]
+        lines.append([*words, *numbers, verdict_text(r)])
     left = frozenset({"source", "compared", "score", "verdict"})
     return TextTable(HEADS, lines, left) if lines else None
-
-
-def _numbers(result: ClaimResult) -> list[str]:
-    interval = joined([result.low, result.high], f"+.{result.digits}f")
-    p = NONE if result.p is None else "< 0.001" if result.p < 0.001 else f"{result.p:.3f}"
-    return [difference_text(result), interval, p, str(result.seeds)]
 
 
 def difference_text(result: ClaimResult) -> str:
@@ -242,23 +212,22 @@ def counts_text(results: Sequence[ClaimResult]) -> str:
 
 
 class _Content(TypedDict):
-    """What the file holds."""
+    """What the file holds; a stored one has more."""
 
     claims: list[ClaimResult]
 
 
 def write_claims(results: Sequence[ClaimResult], path: Path) -> Path:
     """Write the results as JSON, numbers with all digits."""
-    write_json(path, {"claims": [_plain(result) for result in results]}, allow_nan=False)
+    plain = [asdict(result) for result in results]
+    for node in plain:
+        node["claim"] = {k: v for k, v in node["claim"].items() if v is not None}
+    write_json(path, {"claims": plain}, allow_nan=False)
     return path
-
-
-def _plain(result: ClaimResult) -> dict[str, Any]:
-    claim = {key: value for key, value in asdict(result.claim).items() if value is not None}
-    return asdict(result) | {"claim": claim}
 
 
 def read_claims(path: Path) -> list[ClaimResult]:
     """Read what `write_claims` wrote."""
     content = read_json(path, _Content, remedy="write it again with rlfactory report")
-    return [ClaimResult(**(node | {"claim": Claim(**node["claim"])})) for node in content["claims"]]
+    results: list[ClaimResult] = nested(list[ClaimResult], content["claims"])
+    return results

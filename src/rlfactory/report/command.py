@@ -17,7 +17,7 @@ def report(words: Sequence[str]) -> int:
     """Print and write the reports of the paths in `words`; returns the exit code."""
     from rlfactory.report.discover import is_run, reports_of
     from rlfactory.report.page import write_run_page
-    from rlfactory.report.run_content import run_content
+    from rlfactory.report.run_content import RunContent
     from rlfactory.run.folder import RunFolder
 
     a = report_arguments(words)
@@ -31,7 +31,7 @@ def report(words: Sequence[str]) -> int:
             print(f"written: {path}")
     if "html" in a.format and len(a.paths) == 1 and is_run(path := a.paths[0]):
         with _writable(path, str(path), fix="--format terminal,markdown"):
-            print(f"written: {write_run_page(run_content(RunFolder(path)))}")
+            print(f"written: {write_run_page(RunContent(RunFolder(path)))}")
     return 0
 
 
@@ -124,8 +124,7 @@ def _writable(folder: Path, place: str, more: str = "", fix: str = "") -> Iterat
 
 def _formats(word: str) -> list[str]:
     names = [name for name in word.split(",") if name]
-    unknown = [name for name in names if name not in FORMATS]
+    unknown = ", ".join(name for name in names if name not in FORMATS)
     if unknown or not names:
-        known = ", ".join(FORMATS)
-        raise argparse.ArgumentTypeError(f"{', '.join(unknown) or 'none'}; allowed are {known}")
+        raise argparse.ArgumentTypeError(f"{unknown or 'none'}; allowed are {', '.join(FORMATS)}")
     return names

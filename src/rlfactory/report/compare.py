@@ -16,7 +16,7 @@ from rlfactory.report.labels import evaluation_label
 from rlfactory.report.read import DAMAGED, RunRecord, read_run
 from rlfactory.report.sample_pairs import Sample, evaluated, readable_rows, samples_at
 from rlfactory.report.statistics import paired_change
-from rlfactory.report.summary import interval_text
+from rlfactory.report.summary import difference_cells
 from rlfactory.report.text_table import (
     NONE,
     Section,
@@ -81,14 +81,12 @@ def read_pair(first: Path, second: Path) -> Pair:
     shared = os.path.commonpath([path.absolute().parent for path in (first, second)])
     names = [path.absolute().relative_to(shared).as_posix() for path in (first, second)]
     runs = _read(first), _read(second)
-    differs = _differing(runs[0], runs[1])
-    first_side, second_side = map(_side, HEADS, names, differs, runs)
-    pair = first_side, second_side
-    kinds = [side.run.media for side in pair]
+    kinds = [run.media for run in runs]
     if None not in kinds and kinds[0] != kinds[1]:
         message = f"{first} makes {kinds[0]} and {second} {kinds[1]}: they can't be compared"
         raise PlanError([Problem("compare", message)])
-    return pair
+    one, other = map(_side, HEADS, names, _differing(*runs), runs)
+    return one, other
 
 
 def print_comparison(pair: Pair) -> None:
@@ -114,8 +112,11 @@ def write_comparison(pair: Pair, folder: Path) -> list[Path]:
 def sections(pair: Pair) -> list[Section]:
     """The tables that are not empty."""
     label = evaluation_label([side.after for side in pair if side.after is not None])
+    changed = differences(pair[0].run.config, pair[1].run.config)
+    hidden, heads = {*QUIET} - {"seed"}, ["key", *HEADS]
+    lines = [[k, shown(a), shown(b)] for k, a, b in changed if k.partition(".")[0] not in hidden]
     tables = {
-        "Configuration": _configuration(pair),
+        "Configuration": TextTable(heads, lines, frozenset(heads)) if lines else None,
         f"Scores on {label}": _scores(pair),
         "Cost": _cost(pair),
         "Responses": _responses(pair),
@@ -128,9 +129,9 @@ def notes(pair: Pair) -> Iterator[str]:
     first, second = pair
     if not differences(first.run.config, second.run.config):
         yield "The configurations are the same."
-    if _paired(pair):
+    if first.after and second.after and first.after.prompts == second.after.prompts:
         yield "The intervals are 95 % bootstrap intervals of the difference, paired by prompt."
-    elif first.after is not None and second.after is not None:
+    elif first.after and second.after:
         yield "The evaluation prompts differ, so there are no pairs and no intervals."
     for side in pair:
         if side.run.status != "done":
@@ -174,7 +175,7 @@ def _title(pair: Pair) -> str:
 def _draw_samples(pair: Pair, path: Path) -> Path | None:
     """The images of the same prompts side by side, with the first score that both runs have."""
     first, second = pair[0].after, pair[1].after
-    if first is None or second is None or not _paired(pair):
+    if first is None or second is None or first.prompts != second.prompts:
         return None
     name = next((name for name in first.values if name in second.values), "")
     kept = [side.last_samples(name) for side in pair]
@@ -188,19 +189,6 @@ def _draw_samples(pair: Pair, path: Path) -> Path | None:
     scores = [[own[prompt].score for own in kept] for prompt in shown] if name else None
     sheet([*rows.values()], path, labels=shown, heads=heads, scores=scores)
     return path
-
-
-def _configuration(pair: Pair) -> TextTable | None:
-    changed = differences(pair[0].run.config, pair[1].run.config)
-    hidden = {*QUIET} - {"seed"}
-    lines = [[k, shown(a), shown(b)] for k, a, b in changed if k.partition(".")[0] not in hidden]
-    heads = ["key", *HEADS]
-    return TextTable(heads, lines, frozenset(heads)) if lines else None
-
-
-def _paired(pair: Pair) -> bool:
-    first, second = pair[0].after, pair[1].after
-    return first is not None and second is not None and first.prompts == second.prompts
 
 
 def _scores(pair: Pair) -> TextTable | None:
@@ -225,8 +213,7 @@ def _score_lines(prompt_set: str, scores: Sequence[Scores]) -> Iterator[list[str
         difference = [number(second.means()[name] - first.means()[name], sign=True), NONE, NONE]
         if first.prompts == second.prompts:
             change = paired_change(first.by_prompt(name), second.by_prompt(name))
-            interval = interval_text(change.low, change.high, sign=True)
-            difference = [number(change.difference, sign=True), interval, str(change.count)]
+            difference = difference_cells(change)
         yield [f"{prefix}{name}", *map(number, means), *difference]
 
 
@@ -250,9 +237,7 @@ def _cost(pair: Pair) -> TextTable:
 def _responses(pair: Pair) -> TextTable | None:
     """The last responses of both to the prompts that they share."""
     first, second = (side.last_samples("") for side in pair)
-    texts = [
-        (prompt, first[prompt].text, second[prompt].text) for prompt in first if prompt in second
-    ]
-    lines = [[prompt, one, other] for prompt, one, other in texts if one and other]
+    texts = [[p, first[p].text or "", second[p].text or ""] for p in first if p in second]
+    lines = [line for line in texts if all(line[1:])]
     heads = ["prompt", *HEADS]
     return TextTable(heads, lines, frozenset(heads)) if lines else None

@@ -38,20 +38,16 @@ def curves(groups: Sequence[Group], columns: Sequence[Column]) -> list[Curve]:
     column_curves = []
     for column, group in product(titled, trained):
         metric = next((m for run in group.runs if (m := metric_of(run, column))), "")
-        row = group.name, column.label, column.scale, group.claimed.get(column.name)
-        if curve := averaged(group.runs, metric, *row):
+        paper = group.claimed.get(column.name)
+        if curve := averaged(group.runs, metric, group.name, column.label, column.scale, paper):
             column_curves.append(curve)
     shown = {curve.metric for curve in column_curves}
     # metrics of training that no column reports
     names = dict.fromkeys(name for group in trained for run in group.runs for name in run.series)
     rewards = [name for name in names if re.fullmatch(r"reward/.+/mean", name)][:_REWARDS]
-    others = [*rewards, *(name for name in ("kl/reference",) if name in names)]
-    return column_curves + [
-        curve
-        for name in others
-        for group in trained
-        if name not in shown and (curve := averaged(group.runs, name, group.name)) is not None
-    ]
+    others = [name for name in (*rewards, "kl/reference") if name not in shown]
+    found = [averaged(group.runs, name, group.name) for name in others for group in trained]
+    return column_curves + [curve for curve in found if curve is not None]
 
 
 def averaged(
@@ -82,12 +78,10 @@ def with_intervals(curve: Curve, values: Sequence[Array | None]) -> Curve:
 
     The mean itself where they give none.
     """
-    nothing: Array = np.array([])
-    found = [
-        bootstrap_interval(nothing if own is None else own, resamples=_RESAMPLES) for own in values
-    ]
-    pairs = [*zip(found, curve.mean, strict=True)]
-    low, high = ([y if np.isnan(own[i]) else own[i] for own, y in pairs] for i in (0, 1))
+    found = np.array(
+        [bootstrap_interval([] if y is None else y, resamples=_RESAMPLES) for y in values]
+    )
+    low, high = np.where(np.isnan(found), np.array(curve.mean)[:, None], found).T.tolist()
     return replace(curve, low=low, high=high)
 
 

@@ -48,7 +48,11 @@ def _file_name(text: str) -> str:
 def report_of_sweep(table: Table, folder: Path) -> Report:
     """Build the report of a sweep's own table."""
     groups = groups_of_table(table, folder)
-    _require_done(groups, folder, _sweeping(table, folder))
+    words = ["rlfactory", "sweep", table.name, f"size={table.size}"]
+    if folder.absolute() != default_folder(table.name, table.size).absolute():
+        words.append(f"sweep_dir={folder}")
+    # of a sweep of one's own the file, and so the command, can't be known
+    _require_done(groups, folder, shlex.join(words) if table.name in sweeps() else "")
     title = table.about.title if table.size == "full" else f"{table.about.title} ({table.size})"
     built = build_report(title, table.about, table.columns, groups)
     claims = claim_results(table.claims, built.columns, groups, table.size)
@@ -63,16 +67,17 @@ def reports_of_runs(paths: Sequence[Path]) -> dict[str, Report]:
     by_kind = _comparable(members)
     if len(by_kind) == 1:
         return {RUNS: _report_of_members(members)}
-    return {
-        _file_name(f"{RUNS}-{kind}"): _report_of_members(some) for kind, some in by_kind.items()
-    }
+    named = {_file_name(f"{RUNS}-{kind}"): some for kind, some in by_kind.items()}
+    return {name: _report_of_members(some) for name, some in named.items()}
 
 
 def _report_of_members(members: Sequence[RunRecord]) -> Report:
     groups = groups_of_runs(members)
     runs = [run for group in groups for run in group.runs]
-    title = _title(members)
-    return build_report(title, None, _columns(runs), groups, notes=_other_prompts(runs))
+    evaluations = [(run.config.get("prompts"), run.config.get("evaluation")) for run in runs]
+    prompts = {repr((p, e.get("prompts") if isinstance(e, dict) else None)) for p, e in evaluations}
+    notes = ["Not all runs used the same evaluation prompts."] if len(prompts) > 1 else []
+    return build_report(_title(members), None, _columns(runs), groups, notes=notes)
 
 
 def _title(members: Sequence[RunRecord]) -> str:
@@ -80,11 +85,8 @@ def _title(members: Sequence[RunRecord]) -> str:
     if len(members) == 1:
         return members[0].path.absolute().name
     chosen = [run.config.get("choices", {}) for run in members if run.is_read]
-    shared = [
-        str(chosen[0][group])
-        for group in ("model", "algo", "reward")
-        if chosen and len({str(c.get(group)) for c in chosen}) == 1 and group in chosen[0]
-    ]
+    values = [{str(own.get(group, "")) for own in chosen} for group in ("model", "algo", "reward")]
+    shared = [one for own in values if len(own) == 1 for one in own if one]
     return ", ".join([*shared, plural(len(members), "run")])
 
 
@@ -93,15 +95,6 @@ def _table(folder: Path) -> Table:
         return Table.load(folder)
     except (ValueError, OSError) as error:
         raise PlanError([Problem(str(folder), f"its sweep.json can't be read: {error}")]) from error
-
-
-def _sweeping(table: Table, folder: Path) -> str:
-    """The command that runs a sweep which ships; "" of one's own, whose file can't be known."""
-    if table.name not in sweeps():
-        return ""
-    words = ["rlfactory", "sweep", table.name, f"size={table.size}"]
-    is_default = folder.absolute() == default_folder(table.name, table.size).absolute()
-    return shlex.join([*words, *([] if is_default else [f"sweep_dir={folder}"])])
 
 
 def _require_done(groups: Sequence[Group], path: Path, fix: str) -> None:
@@ -150,24 +143,13 @@ def _columns(runs: Sequence[RunRecord]) -> list[Column]:
 
     scores = []
     for prompt_set, names in by_set.items():
+        labels = {name: name.replace("/", ": ") for name in names}  # which wrap: `signs: ocr`
         before, first = f"{prompt_set}/before".lstrip("/"), names[0]
-        scores.append(Column(before, f"{_label(first)} before", f"before/{first}", "neither"))
-        scores += [Column(n, _label(n), f"eval/{n}", declared(n, runs)) for n in names]
+        scores.append(Column(before, f"{labels[first]} before", f"before/{first}", "neither"))
+        scores += [Column(n, labels[n], f"eval/{n}", declared(n, runs)) for n in names]
     others = {"diversity": "diversity", "kl": "KL a token"}
     known = [name for name in others if any(f"eval/{name}" in run.series for run in runs)]
     return [*scores, *(Column(n, others[n], f"eval/{n}", "neither") for n in known)]
-
-
-def _label(score: str) -> str:
-    """A score's head, which wraps where it is on a further prompt set: `signs: ocr`."""
-    return score.replace("/", ": ")
-
-
-def _other_prompts(runs: Sequence[RunRecord]) -> list[str]:
-    """A sentence where runs were evaluated on different prompts."""
-    evaluations = [(run.config.get("prompts"), run.config.get("evaluation")) for run in runs]
-    prompts = {repr((p, e.get("prompts") if isinstance(e, dict) else None)) for p, e in evaluations}
-    return ["Not all runs used the same evaluation prompts."] if len(prompts) > 1 else []
 
 
 def find_inputs(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
@@ -205,8 +187,8 @@ def _search(path: Path, depth: int) -> Iterator[Path]:
 
 def _not_found(path: Path) -> Problem:
     if os.path.isdir(path):
-        empty = not any(path.iterdir())
-        message = "is empty" if empty else "is neither a run nor a sweep, and holds none"
+        holds_some = any(path.iterdir())
+        message = "is neither a run nor a sweep, and holds none" if holds_some else "is empty"
         return Problem(str(path), message, "rlfactory, which makes a run")
     if os.path.exists(path):  # false also for names that are too long
         return Problem(str(path), "is a file, not the folder of a run or a sweep")

@@ -8,8 +8,7 @@ suggest values that nobody measured.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import pairwise
+from itertools import compress, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,9 +69,7 @@ def draw_figure(
 ) -> list[Path]:
     """Write a figure with a panel for each metric to `paths`; no files without curves.
 
-    Args:
-        ticks: iterations to mark in every panel, if there are three of them or more.
-        band: what the bands are, for the legend; empty to leave it out.
+    `ticks` are iterations to mark, if there are three or more; `band` says what the bands are.
     """
     panels = by_metric(curves)
     if not panels:
@@ -147,14 +144,8 @@ def _draw(axes: "Axes", curve: Curve, number: int, gid: str | None) -> None:
     if is_sparse(curve):
         ends = [np.subtract(curve.mean, curve.low), np.subtract(curve.high, curve.mean)]
         reach = np.maximum(ends, 0) if has_interval else None
-        style: dict[str, Any] = {
-            "fmt": marker,
-            "color": colour,
-            "markersize": 4,
-            "capsize": 2,
-            "elinewidth": 1.2,
-        }
-        bars = axes.errorbar(curve.x, curve.mean, yerr=reach, **style)
+        style: Any = {"color": colour, "markersize": 4, "capsize": 2, "elinewidth": 1.2}
+        bars = axes.errorbar(curve.x, curve.mean, yerr=reach, fmt=marker, **style)
         for artist in bars.get_children():
             artist.set_gid(gid)
         return
@@ -192,13 +183,6 @@ def _papers(panel: Sequence[Curve]) -> list[float]:
     """The paper's values, each once; none where there are many rows, since they would be a grid."""
     claimed = [c.paper for c in panel if c.paper is not None]
     return [*dict.fromkeys(claimed)] if _has_intervals(panel) else []
-
-
-def _x_limits(panel: Sequence[Curve]) -> tuple[float, float]:
-    x = [x for curve in panel for x in curve.x]
-    low, high = (min(x), max(x)) if max(x) > min(x) else (min(x) - 1, max(x) + 1)
-    air = 0.04 * (high - low) if any(map(is_sparse, panel)) else 0.0
-    return low - air, high + air
 
 
 def _y_limits(panel: Sequence[Curve]) -> tuple[float, float]:
@@ -245,9 +229,8 @@ def row_legend(
     handles: list[Artist] = []
     for number, row in enumerate(rows):
         colour, dashes, marker = row_style(number)
-        line = "none" if row in lone else dashes
-        style: dict[str, Any] = {"color": colour, "marker": marker, "markersize": markersize}
-        handles.append(Line2D([], [], linestyle=line, **style))
+        style: Any = {"linestyle": "none" if row in lone else dashes, "color": colour}
+        handles.append(Line2D([], [], marker=marker, markersize=markersize, **style))
     if band:
         handles.append(Patch(color=COLORS[0], alpha=0.15, linewidth=0))
     names = [short(row, longest) for row in [*rows, *([band] if band else [])]]
@@ -295,9 +278,7 @@ def plots(
 ) -> list[Plot]:
     """A plot for each metric; what belongs to one row has `data-row` with its number in `rows`.
 
-    Args:
-        digits: of the numbers of a label; 4 for others.
-        ticks: as in `draw_figure`.
+    `digits` are of the numbers of a label, 4 for others; `ticks` as in `draw_figure`.
     """
     panels = by_metric([curve for c in curves if (curve := finite_curve(c)).x])
     return [_plot(panel, rows, digits or {}, ticks, f"p{i}") for i, panel in enumerate(panels)]
@@ -312,54 +293,48 @@ def _plot(
 ) -> Plot:
     label = panel[0].label or panel[0].metric
     own = digits.get(label, 4)
-    far = [curve for curve in panel if not _is_near(curve.paper, panel)]
-    near = [replace(curve, paper=None) if curve in far else curve for curve in panel]
-    svg, limits = panel_svg(partial(_draw_for_page, panel=near, rows=rows, ticks=ticks), name)
+    means = [mean for curve in panel for mean in curve.mean]
+    low, high = min(means), max(means)
+    reach = FAR * (high - low or max(abs(high) * 0.1, 1e-6))  # more would make the curves flat
+    papers = [math.nan if c.paper is None else c.paper for c in panel]
+    is_far = [paper < low - reach or paper > high + reach for paper in papers]
+    pairs = [*zip(panel, is_far, strict=True)]
+    near = [replace(curve, paper=None) if far else curve for curve, far in pairs]
+
+    def draw(axes: "Axes") -> None:
+        draw_panel(axes, near, rows, tag_rows=True)
+        x = [x for curve in panel for x in curve.x]
+        low, high = (min(x), max(x)) if max(x) > min(x) else (min(x) - 1, max(x) + 1)
+        air = 0.04 * (high - low) if any(map(is_sparse, panel)) else 0.0
+        axes.set_xlim(low - air, high + air)
+        _mark_iterations(axes, ticks)
+
+    def shown(values: Sequence[float]) -> list[float | None]:
+        """In six digits: enough for any tooltip."""
+        return [float(f"{v:.6g}") if math.isfinite(v) else None for v in values]
+
+    lines = [
+        {"row": rows.index(c.row), "x": c.x}
+        | {"mean": shown(c.mean), "low": shown(c.low), "high": shown(c.high)}
+        for c in panel
+    ]
+    svg, limits = panel_svg(draw, name)
     spoken = [f"{c.row} from {c.mean[0]:.{own}f} to {c.mean[-1]:.{own}f}" for c in panel]
+    outside = [f"{c.row} {c.paper:.{max(0, own - 1)}f}" for c, far in pairs if far]
     return Plot(
         label=label,
         unit=metric_unit(panel[0].metric),
         svg=svg,
         spoken=f"{label} over iterations: {'; '.join(spoken)}.",
-        far=[*dict.fromkeys(f"{c.row} {c.paper:.{max(0, own - 1)}f}" for c in far)],
-        data={
-            "digits": own,
-            "limits": limits,
-            "lines": [_numbers(curve, rows.index(curve.row)) for curve in panel],
-        },
+        far=[*dict.fromkeys(outside)],
+        data={"digits": own, "limits": limits, "lines": lines},
     )
-
-
-def _draw_for_page(
-    axes: "Axes", panel: Sequence[Curve], rows: Sequence[str], ticks: Sequence[float]
-) -> None:
-    draw_panel(axes, panel, rows, tag_rows=True)
-    axes.set_xlim(*_x_limits(panel))
-    _mark_iterations(axes, ticks)
-
-
-def _numbers(curve: Curve, row: int) -> dict[str, object]:
-    """The values in six digits: enough for any tooltip."""
-    ends = {"mean": curve.mean, "low": curve.low, "high": curve.high}
-    short = {
-        name: [float(f"{v:.6g}") if math.isfinite(v) else None for v in values]
-        for name, values in ends.items()
-    }
-    return {"row": row, "x": curve.x, **short}
-
-
-def _is_near(paper: float | None, panel: Sequence[Curve]) -> bool:
-    """Whether the axis can hold a paper's value without making the curves flat."""
-    means = [mean for curve in panel for mean in curve.mean]
-    low, high = min(means), max(means)
-    reach = FAR * (high - low or max(abs(high) * 0.1, 1e-6))
-    return paper is None or low - reach <= paper <= high + reach
 
 
 def finite_curve(curve: Curve) -> Curve:
     """A curve without the points, and without the paper's value, that are not finite."""
-    kept = [i for i, y in enumerate(curve.mean) if math.isfinite(y)]
-    names = ("x", "mean", "low", "high", *(["points"] if curve.points else []))
-    lists: dict[str, Any] = {name: [getattr(curve, name)[i] for i in kept] for name in names}
+    kept = [math.isfinite(y) for y in curve.mean]
+    names = ("x", "mean", "low", "high", "points")
+    lists: dict[str, Any] = {name: [*compress(getattr(curve, name), kept)] for name in names}
     known = curve.paper is not None and math.isfinite(curve.paper)
     return replace(curve, **lists, paper=curve.paper if known else None)

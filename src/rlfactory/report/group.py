@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -52,15 +53,11 @@ def distinct(
     A row whose own configurations differ has all of their values. Where rows chose different
     options, keys follow from them: a key that differs only between rows of different options is
     left out, unless it was typed. Where it is unknown what was typed, only keys of the chosen group
-    itself are.
-
-    Args:
-        rows: the configurations of each row's runs.
-        typed: what was typed for each row; None where that is unknown of all.
+    itself are. `rows` has the configurations of each row's runs, `typed` what was typed for it.
     """
     filled = [row for row in rows if row]
-    unknown: list[Typed] = [None] * len(rows)
-    known = union([keys for row, keys in zip(rows, typed or unknown, strict=True) if row])
+    of_rows = zip(rows, typed or [None] * len(rows), strict=True)
+    known = union([keys for row, keys in of_rows if row])
     choices = {g: v for g, v in _choices(filled).items() if len({*v}) > 1}
     roots = {g: values for g, values in choices.items() if known is not None and g in known}
     if "experiment" not in roots:
@@ -77,7 +74,11 @@ def distinct(
         is_typed = len({*values}) > 1 and known is not None and _is_in(key, known - groups)
         if key not in differing and (is_typed or _differ(values, same_options)):
             differing[key] = values
-    return {key: _with_gaps(rows, values) for key, values in differing.items()}
+    places = [*accumulate(map(bool, rows), initial=0)]  # among the rows with configurations
+    return {
+        key: [values[at] if row else ABSENT_VALUE for row, at in zip(rows, places, strict=False)]
+        for key, values in differing.items()
+    }
 
 
 def following(rows: Sequence[Sequence[Config]], typed: Sequence[Typed]) -> list[str]:
@@ -98,8 +99,8 @@ def _choices(rows: Sequence[Sequence[Config]]) -> dict[str, list[str]]:
     """The options chosen of each group, a value a row."""
     of = [[config.get("choices", {}) for config in row] for row in rows]
     groups = dict.fromkeys(group for row in of for choices in row for group in choices)
-    hidden = {*QUIET, *WITHOUT_EFFECT}
-    return {g: [_values(g, row) for row in of] for g in groups if g not in hidden}
+    shown = [group for group in groups if group not in (*QUIET, *WITHOUT_EFFECT)]
+    return {group: [_values(group, row) for row in of] for group in shown}
 
 
 def union(typed: Sequence[Typed]) -> Typed:
@@ -120,17 +121,7 @@ def _values(key: str, configs: Sequence[Mapping[str, Any]]) -> str:
 
 def _differ(values: Sequence[str], options: Sequence[object]) -> bool:
     """Whether values differ among rows with the same options."""
-    seen: dict[object, str] = {}
-    return any(
-        seen.setdefault(option, value) != value
-        for option, value in zip(options, values, strict=True)
-    )
-
-
-def _with_gaps(rows: Sequence[Sequence[Config]], values: Sequence[str]) -> list[str]:
-    """A value for each row: `values` skips the rows without configurations."""
-    rest = iter(values)
-    return [next(rest) if row else ABSENT_VALUE for row in rows]
+    return len({*zip(options, values, strict=True)}) > len({*options})
 
 
 _FIRST = ("algo", "model", "reward", "prompts", "regularizer", "dynamics")
@@ -183,18 +174,16 @@ def _groups_of_row(row: Row, jobs: Sequence[Job], members: Mapping[str, RunRecor
         firsts = [_stages(job, by_name)[0] for job in jobs if job.row == row.before]
         own = [*{job.name: job for job in firsts}.values()]
     continued = {job.after for job in own}
-    last = [job for job in own if job.name not in continued]
     by_axes: dict[str, list[RunRecord]] = {}
-    for job in last:
-        by_axes.setdefault(_axes_text(job.axes), []).append(
-            _with_earlier(_stages(job, by_name), members)
-        )
+    for job in [job for job in own if job.name not in continued]:
+        *earlier, last = (members[stage.name] for stage in _stages(job, by_name))
+        run = replace(last, earlier=tuple(stage for stage in earlier if stage.is_read))
+        by_axes.setdefault(_axes_text(job.axes), []).append(run)
     if len(by_axes) < 2 or untrained:
-        row_members = [member for same in by_axes.values() for member in same]
-        return [Group(row.name, row_members, row.claimed, row.note, untrained)]
-    return [
-        Group(f"{row.name}, {axes}", same, row.claimed, row.note) for axes, same in by_axes.items()
-    ]
+        runs = [run for same in by_axes.values() for run in same]
+        return [Group(row.name, runs, row.claimed, row.note, untrained)]
+    named = {f"{row.name}, {axes}": same for axes, same in by_axes.items()}
+    return [Group(name, same, row.claimed, row.note) for name, same in named.items()]
 
 
 def _axes_text(axes: Mapping[str, Any]) -> str:
@@ -202,8 +191,8 @@ def _axes_text(axes: Mapping[str, Any]) -> str:
     varied = {key: value for key, value in axes.items() if key not in ("seed", "stage", "trial")}
     if "trial" not in axes:
         return ", ".join(f"{key}={shown(value)}" for key, value in varied.items())
-    rounded = {k: f"{v:.3g}" if isinstance(v, float) else shown(v) for k, v in varied.items()}
-    values = (f"{'.'.join(key.split('.')[-2:])} {value}" for key, value in rounded.items())
+    short = [(".".join(key.split(".")[-2:]), value) for key, value in varied.items()]
+    values = (f"{k} {f'{v:.3g}' if isinstance(v, float) else shown(v)}" for k, v in short)
     return f"trial {axes['trial']}: {', '.join(values)}"
 
 
@@ -211,12 +200,6 @@ def _stages(job: Job, by_name: Mapping[str, Job]) -> list[Job]:
     """A job behind those whose weights it began with, the first stage first."""
     before = by_name.get(job.after or "")
     return [*(_stages(before, by_name) if before is not None else []), job]
-
-
-def _with_earlier(stages: Sequence[Job], members: Mapping[str, RunRecord]) -> RunRecord:
-    """The run of the last stage, with those before."""
-    *earlier, last = (members[job.name] for job in stages)
-    return replace(last, earlier=tuple(run for run in earlier if run.is_read))
 
 
 def groups_of_runs(members: Iterable[RunRecord]) -> list[Group]:
@@ -249,16 +232,14 @@ def _names(
     if all_typed:
         more = [key for key in differences if key not in shown_keys]
         shown_keys |= {key: differences[key] for key in more[: max(0, _NAMED - len(shown_keys))]}
-    names, number = [], 0
-    for row in rows:
-        run = row[0]
+    names, columns = [], iter([*zip(*shown_keys.values(), strict=True)])
+    for run in (row[0] for row in rows):
         if not run.is_read:
             names.append(run.path.name)
             continue
-        words = [f"{key}={values[number]}" for key, values in shown_keys.items()]
+        words = [f"{k}={v}" for k, v in zip(shown_keys, next(columns, ()), strict=False)]
         words = [word for word in words if not word.endswith(f"={ABSENT_VALUE}")] or words
         names.append(", ".join(words) or run_choices(run.config) or "all runs")
-        number += 1
     return names
 
 

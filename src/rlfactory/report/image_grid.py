@@ -60,8 +60,7 @@ def font(size: int, *, bold: bool = False) -> Font:
 def _dejavu(*, bold: bool = False) -> str:
     import matplotlib
 
-    name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
-    return f"{matplotlib.get_data_path()}/fonts/ttf/{name}"
+    return f"{matplotlib.get_data_path()}/fonts/ttf/DejaVuSans{'-Bold' if bold else ''}.ttf"
 
 
 @cache
@@ -134,12 +133,10 @@ def sheet(
 ) -> Image.Image:
     """Rows of images on a white page; written as a PNG to `path`.
 
+    Captions and scores stand below images, labels beside rows, heads above columns.
+
     Args:
-        captions: a text below each image.
-        labels: a text beside each row, such as a prompt.
-        heads: a text above each column, such as a moment of training.
-        scores: a number below each image; None for an image without one.
-        title: None for none.
+        scores: None for an image without one.
         good: the score from which a frame is green, else red; None for no frames.
         full_text: names the file to look into where a text is cut or has letters that the font
             lacks.
@@ -185,7 +182,9 @@ def sheet(
             _write(pen, beside[i], corner, line, INK, face)
         for j, image in enumerate(row):
             x, score = left + j * (width + _GAP), scores[i][j] if scores is not None else None
-            color = _frame(score, good)
+            color = None
+            if score is not None and good is not None and not math.isnan(score):
+                color = GOOD if score >= good else BAD
             _paste(paper, image, (x, y), color)
             caption = below[i][j] if below else []
             _write(pen, caption, (x, y + height + _PAD), line, INK, face)
@@ -209,13 +208,6 @@ def _write(
     x, y = corner
     for n, text in enumerate(lines):
         pen.text((x, y + n * height), text, *look)
-
-
-def _frame(score: float | None, good: float | None) -> Color | None:
-    """The color of a score; None without one."""
-    if score is None or good is None or math.isnan(score):
-        return None
-    return GOOD if score >= good else BAD
 
 
 def _paste(

@@ -7,6 +7,7 @@ profile, with bootstrap intervals that resample the runs of each task.
 """
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 from rlfactory.report.curves import mean_curve
 from rlfactory.report.draw import by_metric, draw_panel, row_legend, row_style, short
 from rlfactory.report.group import Group
-from rlfactory.report.measure import before, measured, resolved
+from rlfactory.report.measure import before, measured
 from rlfactory.report.plot import panel_axes, panel_rows, saved_figure
 from rlfactory.report.read import RunRecord
 from rlfactory.report.report import Curve, Entry
@@ -30,7 +31,7 @@ from rlfactory.report.statistics import (
     probability_of_improvement,
     stratified_bootstrap,
 )
-from rlfactory.report.text_table import NONE, Section, TextTable, joined
+from rlfactory.report.text_table import Section, TextTable, joined
 from rlfactory.run.atomic_write import write_text
 from rlfactory.sweep.table import Column, Row, Table
 from rlfactory.utils.data_files import read_json
@@ -68,46 +69,39 @@ class Place:
 def entries_of(table: Table, groups: Sequence[Group]) -> list[Entry]:
     """The finished runs of a leaderboard's rows; empty where a sweep has no tasks."""
     columns = {column.name: column for column in table.columns}
-    by_name = {group.name: group for group in groups}
+    runs = {group.name: group.runs for group in groups}
     return [
         entry
         for row in table.rows
-        if row.task and row.name in by_name
+        if row.task
         for task in [table.tasks[row.task]]
-        for run in by_name[row.name].runs
+        for run in runs.get(row.name, [])
         if (entry := _entry(row, columns[task.score], task.target, run))
     ]
 
 
 def _entry(row: Row, column: Column, target: float, run: RunRecord) -> Entry | None:
     """A run's gain; None where it was not measured, or began at the target."""
-    own = resolved(column, [run])
-    first = measured(run.stages, before(own))
-    last = measured(run.stages, own)
-    if first is None or last is None or target == first * column.scale:
+    ends = [measured(run.stages, own) for own in (before(column), column)]
+    first, last = (math.nan if end is None else column.scale * end for end in ends)
+    if None in ends or target == first:
         return None
-    first, last = column.scale * first, column.scale * last
+    nfe, reward = list[float](), list[float]()
+    name = next((n for n in run.series if n.startswith("reward/") and n.endswith("/mean")), "")
+    if name and "nfe/total" in run.series:
+        x, means = run.series[name]
+        nfe, reward = np.interp(x, *run.series["nfe/total"]).tolist(), means.tolist()
     gain = (last - first) / (target - first)
-    return Entry(row.method, row.task, run.seed, first, last, gain, *_progress(run))
-
-
-def _progress(run: RunRecord) -> tuple[list[float], list[float]]:
-    """The forward passes made and the main training reward after each iteration."""
-    name = next((n for n in run.series if n.startswith("reward/") and n.endswith("/mean")), None)
-    if name is None or "nfe/total" not in run.series:
-        return [], []
-    x, reward = run.series[name]
-    at, passes = run.series["nfe/total"]
-    return np.interp(x, at, passes).tolist(), reward.tolist()
+    return Entry(row.method, row.task, run.seed, first, last, gain, nfe, reward)
 
 
 def gains(entries: Sequence[Entry], method: str) -> dict[str, Array]:
     """A method's gains `[N]` by task."""
-    tasks = dict.fromkeys(entry.task for entry in entries if entry.method == method)
-    return {
-        task: np.array([e.gain for e in entries if (e.method, e.task) == (method, task)])
-        for task in tasks
-    }
+    found: dict[str, list[float]] = {}
+    for entry in entries:
+        if entry.method == method:
+            found.setdefault(entry.task, []).append(entry.gain)
+    return {task: np.array(own) for task, own in found.items()}
 
 
 def ranking(entries: Sequence[Entry]) -> list[Place]:
@@ -122,11 +116,9 @@ def ranking(entries: Sequence[Entry]) -> list[Place]:
 
 
 def _place(method: str, iqm: float, own: Mapping[str, Array], best: Mapping[str, Array]) -> Place:
-    shared = [
-        task for task in own if task in best and min(len(own[task]), len(best[task])) >= MIN_RUNS
-    ]
-    compared = own is not best and bool(shared)
-    pair = [best[task] for task in shared], [own[task] for task in shared]
+    pairs = [(best[task], own[task]) for task in own if task in best and own is not best]
+    pairs = [pair for pair in pairs if min(map(len, pair)) >= MIN_RUNS]
+    theirs, ours = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     samples = [*own.values()]
     enough = min(map(len, samples)) >= MIN_RUNS
     return Place(
@@ -135,8 +127,8 @@ def _place(method: str, iqm: float, own: Mapping[str, Array], best: Mapping[str,
         interval=stratified_bootstrap(samples, _iqm) if enough else None,
         runs=sum(map(len, samples)),
         by_task={task: float(values.mean()) for task, values in own.items()},
-        better=float(probability_of_improvement(*pair)) if compared else None,
-        better_interval=improvement_interval(*pair) if compared else None,
+        better=float(probability_of_improvement(theirs, ours)) if pairs else None,
+        better_interval=improvement_interval(theirs, ours) if pairs else None,
     )
 
 
@@ -157,25 +149,22 @@ def thresholds_of(entries: Sequence[Entry]) -> Array:
 
 
 def efficiency(entries: Sequence[Entry]) -> list[Curve]:
-    """The training reward over thousands of forward passes: the mean over runs of each method."""
-    pairs = dict.fromkeys((e.task, e.method) for e in entries if e.nfe)
-    return [
-        curve
-        for task, method in pairs
-        if (curve := _efficiency([e for e in entries if (e.task, e.method) == (task, method)]))
-    ]
+    """The training reward over thousands of forward passes: the mean over runs of each method.
 
-
-def _efficiency(runs: Sequence[Entry]) -> Curve | None:
-    """The mean over runs of each iteration, at their mean number of passes.
-
-    Of some algorithms that number depends on the samples, so that no two runs share one.
+    It is drawn at the runs' mean number of passes. Of some algorithms that number depends on the
+    samples, so that no two runs share one.
     """
-    counted = [e for e in runs if e.nfe]
-    length = min(len(e.nfe) for e in counted)
-    at = np.mean([e.nfe[:length] for e in counted], axis=0) / 1000
-    series = [(at, np.array(e.reward[:length])) for e in counted]
-    return mean_curve(series, "training reward", runs[0].method, runs[0].task)
+    counted: dict[tuple[str, str], list[Entry]] = {}
+    for entry in entries:
+        if entry.nfe:
+            counted.setdefault((entry.task, entry.method), []).append(entry)
+    found = []
+    for (task, method), runs in counted.items():
+        length = min(len(e.nfe) for e in runs)
+        at = np.mean([e.nfe[:length] for e in runs], axis=0) / 1000
+        series = [(at, np.array(e.reward[:length])) for e in runs]
+        found.append(mean_curve(series, "training reward", method, task))
+    return [curve for curve in found if curve is not None]
 
 
 def leaderboard_sections(entries: Sequence[Entry]) -> list[Section]:
@@ -189,18 +178,12 @@ def leaderboard_table(entries: Sequence[Entry]) -> TextTable | None:
     if not entries:
         return None
     tasks = [*dict.fromkeys(entry.task for entry in entries)]
-    lines = [
-        [
-            place.method,
-            f"{place.iqm:.3f}",
-            joined(place.interval or (), ".3f"),
-            *(f"{place.by_task[t]:.3f}" if t in place.by_task else NONE for t in tasks),
-            str(place.runs),
-            joined([place.better], ".2f"),
-            joined(place.better_interval or (), ".2f"),
-        ]
-        for place in ranking(entries)
-    ]
+    lines = []
+    for place in ranking(entries):
+        numbers = [joined([place.iqm], ".3f"), joined(place.interval or (), ".3f")]
+        numbers += [joined([place.by_task.get(task)], ".3f") for task in tasks]
+        chance = [joined([place.better], ".2f"), joined(place.better_interval or (), ".2f")]
+        lines.append([place.method, *numbers, str(place.runs), *chance])
     heads = ["method", "IQM gain", "95 % interval", *tasks, "runs", "P(better)", "95 % interval "]
     return TextTable(heads, lines)
 

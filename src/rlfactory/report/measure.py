@@ -1,9 +1,9 @@
 """Numbers of runs in the table's columns, and what is better of them."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 from rlfactory.config.memory.estimate import traits_of
 from rlfactory.config.nfe import passes_per_sample
@@ -114,14 +114,13 @@ def planned_passes(runs: Sequence[RunRecord], name: str) -> float | None:
     Of the stages of a row it is the mean over optimizer steps. As published, `rollout` includes
     the passes that only compare policies. None where a configuration doesn't say it.
     """
+    total, updates = 0.0, 0
     try:
-        counts = [_updates_and_passes(run.config, name) for run in runs]
+        for config in (run.config for run in runs):
+            sample, compare, train = passes_per_sample(config, traits_of(config))
+            passes = {"rollout": sample + compare, "train": train, "all": sample + compare + train}
+            count = int(config["iterations"] * config["updates_per_iteration"])
+            total, updates = total + count * passes[name], updates + count
     except (LookupError, TypeError, ValueError):  # of an earlier version
         return None
-    return sum(n * passes for n, passes in counts) / sum(n for n, _ in counts)
-
-
-def _updates_and_passes(config: Mapping[str, Any], name: str) -> tuple[int, float]:
-    sample, compare, train = passes_per_sample(config, traits_of(config))
-    passes = {"rollout": sample + compare, "train": train, "all": sample + compare + train}
-    return int(config["iterations"] * config["updates_per_iteration"]), passes[name]
+    return total / updates

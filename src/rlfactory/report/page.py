@@ -45,27 +45,28 @@ TINY = 200  # an image this small is enlarged with hard edges
 
 def write_page(report: Report, folder: Path) -> Path:
     """Write the report into the folder as one page that needs nothing beside it."""
-    path = folder / FILE
-    write_text(path, page(report))
-    return path
+    write_text(folder / FILE, page(report))
+    return folder / FILE
 
 
 def write_run_page(run: RunContent) -> Path:
     """Write index.html into a run folder and return its path; OSError if it can't be written."""
-    path = run.folder.page
-    write_text(path, run_page(run))
-    return path
+    bands = {"band": BAND, "dots": "with the 95 % interval of an evaluation"}
+    shown = {"title": run.name, "eyebrow": run.choices, "facts": run.facts, "lead": run.sections}
+    curves = {"rows": run.rows, "plots": run.plots, "keys": bands if run.curves else {}}
+    html = _rendered(run=run, strip=embedded(run.strip, LARGEST), **shown, **curves)
+    write_text(run.folder.page, html)
+    return run.folder.page
 
 
 def page(report: Report) -> str:
     """The HTML document of a report. An image that can't be read is named among the notes."""
-    images, unreadable = [], []
+    images, notes = [], [*report.notes]
     for image in report.images:
         try:
             images.append((image, embed(image.path)))
         except OSError as error:
-            unreadable.append(f"An image of {image.row} is left out: {error}")
-    main = [Section("Results", main_table(report))] if report.rows else []
+            notes.append(f"An image of {image.row} is left out: {error}")
     rows = rows_with_curves(report)
     drawn = plots(report.curves, rows, {c.label: c.digits + 1 for c in report.columns})
     script = (HTML / "page.js").read_text(encoding="utf-8")
@@ -83,30 +84,14 @@ def page(report: Report) -> str:
             "band": "95 % interval, of dots a bar" if has_band else "",
             "dashed": "paper" if any(curve.paper is not None for curve in report.curves) else "",
         },
-        lead=main,
+        lead=[Section("Results", main_table(report))] if report.rows else [],
         more=sections(report),
         images=images,
         texts=report.texts,
-        notes=[*report.notes, *unreadable],
+        notes=notes,
         data={**data, "palette": len(COLORS)},
         script=Markup(script),
         script_hash=f"'sha256-{digest}'",
-    )
-
-
-def run_page(run: RunContent) -> str:
-    """The HTML document of a run."""
-    bands = {"band": BAND, "dots": "with the 95 % interval of an evaluation"}
-    return _rendered(
-        run=run,
-        title=run.name,
-        eyebrow=run.choices,
-        facts=run.facts,
-        rows=run.rows,
-        plots=run.plots,
-        keys=bands if run.curves else {},
-        lead=run.sections,
-        strip=embedded(run.strip, LARGEST),
     )
 
 
@@ -133,13 +118,8 @@ def template(name: str) -> "Template":
     """A template of the folder `html`, which escapes all text."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    environment = Environment(
-        loader=FileSystemLoader(HTML),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    look: Any = {"trim_blocks": True, "lstrip_blocks": True, "undefined": StrictUndefined}
+    environment = Environment(loader=FileSystemLoader(HTML), autoescape=True, **look)
     return environment.get_template(name)
 
 

@@ -64,13 +64,8 @@ def saved_figure(
     style: Mapping[str, Any] = STYLE,
     pad: float = 0.12,
 ) -> Iterator["Figure"]:
-    """Yield a new figure to draw in, and save it to each of `paths` at the end.
-
-    Args:
-        size: width and height in inches.
-        paths: where to save it; the ending, `.png` or `.svg`, says as what.
-        style: matplotlib rc parameters.
-        pad: inches between panels, and around them.
+    """Yield a new figure to draw in, and save it to each of `paths` at the end: their ending says
+    as what. `size`, and `pad` between and around panels, are in inches.
     """
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -83,9 +78,9 @@ def saved_figure(
         FigureCanvasAgg(figure)
         yield figure
         for path in paths:
-            # without it an SVG holds the date; a PNG has no such key
-            metadata = {"Date": None} if path.suffix == ".svg" else None
             kind = path.suffix[1:]
+            # without it an SVG holds the date; a PNG has no such key
+            metadata = {"Date": None} if kind == "svg" else None
             with new_file(path) as file:
                 figure.savefig(file, dpi=140, facecolor="white", format=kind, metadata=metadata)
             figure.set_layout_engine("none")  # the first save has settled it, which is slow

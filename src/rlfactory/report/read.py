@@ -107,10 +107,8 @@ def read_run(path: Path) -> RunRecord:
 def prompt_scores(run: RunRecord, score: str, iteration: int) -> tuple[list[str], Array] | None:
     """The prompts of an evaluation and the score `[N]` of each one; NaN where it has none.
 
-    None where the file of scores is missing or damaged, or does not have the score.
-
-    Args:
-        score: its name; of a further prompt set `SET/SCORE`.
+    None where the file of scores is missing or damaged, or does not have the score; on a further
+    prompt set that is `SET/SCORE`.
     """
     prompt_set, _, name = score.rpartition("/")
     folder = RunFolder(run.path).prompt_set(prompt_set)
@@ -163,22 +161,20 @@ def series_of(records: Sequence[Record]) -> dict[str, Series]:
 
 
 def typed_keys(folder: RunFolder) -> frozenset[str] | None:
-    """The keys and groups in a run's `command.txt`.
+    """The keys and groups in a run's `command.txt`, which is `rlfactory KEY=VALUE ...` or
+    `rlfactory.train('KEY=VALUE', ...)`.
 
     None where that does not say all: a folder of an earlier version, or live objects from Python.
     """
     if folder.objects.exists():
         return None
     try:
-        words = _words(read_text(folder.command, largest=LARGEST_COMMAND).strip())
+        command = read_text(folder.command, largest=LARGEST_COMMAND).strip()
+        if command.startswith(_PYTHON):
+            inner = command.removeprefix(f"{_PYTHON}(").removesuffix(")")
+            words = [str(word) for word in ast.literal_eval(f"[{inner}]")] if inner else []
+        else:
+            words = shlex.split(command)[1:]
     except (FileNotFoundError, ValueError, SyntaxError, RecursionError, MemoryError):
         return None
     return frozenset(override_key(word.lstrip("-")) for word in words if "=" in word)
-
-
-def _words(command: str) -> list[str]:
-    """The overrides of `rlfactory KEY=VALUE ...` or `rlfactory.train('KEY=VALUE', ...)`."""
-    if not command.startswith(_PYTHON):
-        return shlex.split(command)[1:]
-    inner = command.removeprefix(f"{_PYTHON}(").removesuffix(")")
-    return [str(word) for word in ast.literal_eval(f"[{inner}]")] if inner else []

@@ -37,14 +37,9 @@ class Gallery:
     Images become a PNG grid with prompts and scores, and a strip with a column per iteration; of
     videos these show contact sheets, and a GIF moves the first ones. Texts become Markdown tables.
 
-    Args:
-        folder: the folder to write to, `samples` of the run.
-        main: the score that is shown.
-        good: the score from which a sample counts as good; None if there is none.
-        count: how many samples of an evaluation are shown.
-        seed: the run's seed, which titles tell.
-
-    What the strip needs is kept in files of `folder/strip`, so that a resumed run continues it.
+    It shows the score `main`, of which `good` and more is good, of an evaluation's first `count`
+    samples. What the strip needs is kept in files of `folder/strip`, so that a resumed run
+    continues it; `folder` is `samples` of the run.
     """
 
     def __init__(
@@ -71,10 +66,12 @@ class Gallery:
         if images.ndim == 5:
             videos = images[:_MOVING]
             few: dict[str, Any] = {"columns": 4, "scores": shown[: len(videos)], **look}
-            pages = [
-                grid([_small(to_pil(frame)) for frame in frames], prompts[: len(videos)], **few)
-                for frames in videos.unbind(1)
-            ]
+            pages = []
+            for frames in videos.unbind(1):
+                small = [to_pil(frame) for frame in frames]
+                for image in small:
+                    image.thumbnail((_MOVING_LARGEST, _MOVING_LARGEST))
+                pages.append(grid(small, prompts[: len(videos)], **few))
             with new_file(path.with_suffix(".gif")) as file:
                 save_animation(pages, file, drawn.frame_rate)
         return path
@@ -165,11 +162,6 @@ class Gallery:
         return table
 
 
-def _small(image: Image.Image) -> Image.Image:
-    image.thumbnail((_MOVING_LARGEST, _MOVING_LARGEST))
-    return image
-
-
 def beside_sources(images: Tensor, prompts: Sequence[str]) -> Tensor:
     """Images `[B, 3, H, W]` uint8, each to the right of its prompt's picture, `[B, 3, H, 2 W]`.
 
@@ -193,10 +185,10 @@ def draw_run(
     """
     from rlfactory.report.draw import draw_figure
     from rlfactory.report.page import write_run_page
-    from rlfactory.report.run_content import run_content
+    from rlfactory.report.run_content import RunContent
     from rlfactory.report.run_curves import BAND
 
-    run = run_content(folder, status, advice)
+    run = RunContent(folder, status, advice)
     title = f"{run.name}: {run.choices}" if run.choices else run.name
     draw_figure(run.curves, folder.curves, title=title, ticks=run.ticks, band=BAND)
     return write_run_page(run)
@@ -207,11 +199,8 @@ def show_results(
 ) -> None:
     """Write curves, page and summary of a run at its end, and print where to look.
 
-    Args:
-        before: the scores of the initial weights.
-        after: those of the final weights; None if the run stopped before they were evaluated.
-        outcome: the status that the page shows.
-        advice: messages about the run's health.
+    `after` is None if the run stopped before the final weights were evaluated; `outcome` is the
+    status that the page shows, `advice` messages about the run's health.
     """
     # what draws is loaded at the end of a run
     from rlfactory.report.summary import score_sections, where_to_look, write_summary

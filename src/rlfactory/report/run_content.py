@@ -2,29 +2,28 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
 
 from rlfactory.config.frozen import try_frozen
 from rlfactory.report.draw import Plot, plots
 from rlfactory.report.labels import run_choices
 from rlfactory.report.read import series_of
-from rlfactory.report.report import Curve
 from rlfactory.report.run_curves import histogram, run_curves
-from rlfactory.report.sample_pairs import SamplePair, choose, main_score, sample_pairs
+from rlfactory.report.sample_pairs import choose, main_score, sample_pairs
 from rlfactory.report.summary import cost, provenance, results, score_sections
-from rlfactory.report.text_table import Section
+from rlfactory.report.text_table import NONE, Section
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.metrics import Record, read
-from rlfactory.run.scores import SetPairs, read_sets, set_pairs
+from rlfactory.run.scores import read_sets, set_pairs
 from rlfactory.utils.data_files import read_shown
 from rlfactory.utils.text import plural
 
 
-@dataclass(frozen=True)
 class RunContent:
-    """A run as its page shows it.
+    """A run as its page shows it; what is missing or damaged in its folder is left out.
+
+    `status` and `advice` are those in STATUS and in summary.md where they are not given.
 
     Attributes:
         main: the score that trains; empty before the first evaluation.
@@ -36,18 +35,35 @@ class RunContent:
         texts: the files of which the page shows the text, by title.
     """
 
-    folder: RunFolder
-    name: str
-    choices: str
-    main: str
-    facts: dict[str, str]
-    curves: list[Curve]
-    ticks: list[int]
-    pairs: SetPairs
-    kinds: dict[str, list[SamplePair]]
-    strip: Path | None
-    advice: list[str]
-    texts: dict[str, str]
+    def __init__(
+        self, folder: RunFolder, status: str | None = None, advice: Sequence[str] | None = None
+    ) -> None:
+        if status is None:
+            with suppress(RunFolderError):
+                status = folder.read_status()
+        config = try_frozen(folder.config) or {}
+        metrics = read(folder.metrics) if folder.metrics.exists() else []
+        sets = read_sets(folder)
+        own = sets.get("", {})
+        further = {name: evaluations for name, evaluations in sets.items() if name}
+        self.folder, self.name = folder, folder.path.absolute().name
+        self.choices, self.main = run_choices(config), main_score(folder)
+        self.facts = _facts(folder, config, metrics, status or NONE)
+        self.curves = run_curves(series_of(metrics), self.main, own, further)
+        self.ticks = sorted(own)
+        self.pairs = set_pairs(sets)
+        self.kinds = choose(sample_pairs(folder, self.main))
+        self.strip = folder.strip if folder.strip.is_file() else None
+        self.advice = _advice(folder) if advice is None else [*advice]
+        files = {
+            "Command": folder.command,
+            "A prompt as the model is given it": folder.prompt,
+            "What is learned after it": folder.completion,
+            "Configuration": folder.config,
+            "Plan": folder.plan,
+        }
+        texts = {title: read_shown(path).rstrip() for title, path in files.items()}
+        self.texts = {title: text for title, text in texts.items() if text}
 
     @property
     def rows(self) -> list[str]:
@@ -84,41 +100,6 @@ class RunContent:
         return [("summary", folder.summary.name), *found]  # it is written after the page
 
 
-def run_content(
-    folder: RunFolder, status: str | None = None, advice: Sequence[str] | None = None
-) -> RunContent:
-    """Read a run folder; what is missing or damaged in it is left out.
-
-    `status` and `advice` are those in STATUS and in summary.md where they are not given.
-    """
-    config = try_frozen(folder.config) or {}
-    metrics = read(folder.metrics) if folder.metrics.exists() else []
-    main, sets = main_score(folder), read_sets(folder)
-    own = sets.get("", {})
-    further = {name: evaluations for name, evaluations in sets.items() if name}
-    return RunContent(
-        folder=folder,
-        name=folder.path.absolute().name,
-        choices=run_choices(config),
-        main=main,
-        facts=_facts(folder, config, metrics, status or _status(folder)),
-        curves=run_curves(series_of(metrics), main, own, further),
-        ticks=sorted(own),
-        pairs=set_pairs(sets),
-        kinds=choose(sample_pairs(folder, main)),
-        strip=folder.strip if folder.strip.is_file() else None,
-        advice=_advice(folder) if advice is None else [*advice],
-        texts=_texts(folder),
-    )
-
-
-def _status(folder: RunFolder) -> str:
-    try:
-        return folder.read_status()
-    except RunFolderError:
-        return "–"
-
-
 def _facts(
     folder: RunFolder, config: Mapping[str, Any], metrics: Sequence[Record], status: str
 ) -> dict[str, str]:
@@ -139,18 +120,6 @@ def _facts(
 
 def _advice(folder: RunFolder) -> list[str]:
     """The advice in summary.md."""
-    text = read_shown(folder.summary)
-    _, _, rest = text.partition("\n## Advice\n")
+    _, _, rest = read_shown(folder.summary).partition("\n## Advice\n")
     lines = rest.partition("\n## ")[0].splitlines()
     return [line.removeprefix("- ") for line in lines if line.startswith("- ")]
-
-
-def _texts(folder: RunFolder) -> dict[str, str]:
-    files = {
-        "Command": folder.command,
-        "A prompt as the model is given it": folder.prompt,
-        "What is learned after it": folder.completion,
-        "Configuration": folder.config,
-        "Plan": folder.plan,
-    }
-    return {title: text for title, path in files.items() if (text := read_shown(path).rstrip())}

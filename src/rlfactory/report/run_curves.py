@@ -56,11 +56,8 @@ def run_curves(
 ) -> list[Curve]:
     """The curves of all panels; none where nothing was measured.
 
-    Args:
-        metrics: the series of every metric.
-        main: the score that trains; empty for the first one logged.
-        evaluations: the scores of evaluations by iteration, for their 95 % intervals.
-        sets: the same on further prompt sets, by name.
+    `main` is the score that trains, empty for the first one logged. Evaluations, and those of
+    further prompt sets, give 95 % intervals.
     """
     curves: list[Curve] = []
     for name in _scores(metrics, main, sets):

@@ -75,15 +75,14 @@ def samples_at(folder: RunFolder, iteration: int, main: str) -> list[tuple[str, 
     """Prompt and sample of each row of an evaluation's table; none where it can't be read."""
     if (table := _table(folder, iteration)) is None:
         return []
-    place = {name: number for number, name in enumerate(table.columns)}
     found = []
-    for row, cells in enumerate(table.rows):
-        score = cells[place[main]] if main in place else None
-        text = str(cells[place["response"]]) if "response" in place else None
-        file = image_file(folder.samples, iteration, row)
+    for number, row in enumerate(table.rows):
+        cells = dict(zip(table.columns, row, strict=True))
+        score, text = cells.get(main), str(cells["response"]) if "response" in cells else None
+        file = image_file(folder.samples, iteration, number)
         image = file if text is None and file.is_file() else None
-        number = float(score) if isinstance(score, int | float) else math.nan
-        found.append((str(cells[place["prompt"]]), Sample(number, text, image)))
+        known = float(score) if isinstance(score, int | float) else math.nan
+        found.append((str(cells["prompt"]), Sample(known, text, image)))
     return found
 
 

@@ -56,16 +56,17 @@ def paired_change(before: ArrayLike, after: ArrayLike, *, resamples: int = 4000)
 
     Pairs with a NaN are dropped; NaN without pairs.
     """
-    first, second, difference = _pairs(before, after)
+    first, second = (np.asarray(x, dtype=np.float64) for x in (before, after))
+    if first.shape != second.shape or first.ndim != 1:
+        raise ValueError(f"pairs need two equal [N], got {first.shape} and {second.shape}")
+    kept = ~np.isnan(first) & ~np.isnan(second)
+    first, second = first[kept], second[kept]
+    # scores are float32: what is below its resolution is no difference
+    is_rounding = np.abs(second - first) <= 2.0**-20 * np.maximum(np.abs(first), np.abs(second))
+    difference = np.where(is_rounding, 0.0, second - first)
     low, high = bootstrap_interval(difference, resamples=resamples)
-    return Change(
-        before=_mean(first),
-        after=_mean(second),
-        difference=_mean(difference),
-        low=low,
-        high=high,
-        count=len(difference),
-    )
+    old, new, mean = (float(x.mean()) if len(x) else math.nan for x in (first, second, difference))
+    return Change(old, new, mean, low, high, len(difference))
 
 
 def mean_interval(values: ArrayLike) -> Interval:
@@ -110,10 +111,12 @@ def stratified_bootstrap(
         return None
     rng = np.random.default_rng(0)
     rows = max(1, _MAX_DIFFERENCES // longest**2)
-    counts = [min(rows, resamples - done) for done in range(0, resamples, rows)]
-    drawn = np.concatenate([statistic(_resampled(data, count, rng)) for count in counts])
+    drawn = []
+    for count in (min(rows, resamples - done) for done in range(0, resamples, rows)):
+        chosen = [x[rng.integers(len(x), size=(count, len(x)))] for x in data]
+        drawn.append(statistic(chosen))
     tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(drawn, [tail, 1 - tail])
+    low, high = np.quantile(np.concatenate(drawn), [tail, 1 - tail])
     return float(low), float(high)
 
 
@@ -127,7 +130,10 @@ def probability_of_improvement(first: Sequence[ArrayLike], second: Sequence[Arra
 
     Each has a sample `[..., N]` for each task; the result is the mean over tasks.
     """
-    chances = [_wins(np.asarray(x), np.asarray(y)) for x, y in zip(first, second, strict=True)]
+    chances = []
+    for x, y in zip(first, second, strict=True):
+        signs: Array = np.sign(np.asarray(x)[..., :, None] - np.asarray(y)[..., None, :])
+        chances.append((signs.mean((-2, -1)) + 1) / 2)  # worse, even, better: 0, 1/2, 1
     return np.mean(chances, axis=0)
 
 
@@ -141,28 +147,3 @@ def improvement_interval(
         lambda s: probability_of_improvement(s[:tasks], s[tasks:]),
         resamples=resamples,
     )
-
-
-def _pairs(before: ArrayLike, after: ArrayLike) -> tuple[Array, ...]:
-    first, second = (np.asarray(x, dtype=np.float64) for x in (before, after))
-    if first.shape != second.shape or first.ndim != 1:
-        raise ValueError(f"pairs need two equal [N], got {first.shape} and {second.shape}")
-    kept = ~np.isnan(first) & ~np.isnan(second)
-    first, second = first[kept], second[kept]
-    # scores are float32: what is below its resolution is no difference
-    is_rounding = np.abs(second - first) <= 2.0**-20 * np.maximum(np.abs(first), np.abs(second))
-    return first, second, np.where(is_rounding, 0.0, second - first)
-
-
-def _mean(values: Array) -> float:
-    return float(values.mean()) if len(values) else float("nan")
-
-
-def _resampled(data: Sequence[Array], count: int, rng: np.random.Generator) -> list[Array]:
-    return [stratum[rng.integers(len(stratum), size=(count, len(stratum)))] for stratum in data]
-
-
-def _wins(x: Array, y: Array) -> Array:
-    # -1, 0, 1 for worse, even, better become 0, 1/2, 1
-    signs: Array = np.sign(x[..., :, None] - y[..., None, :])
-    return (signs.mean((-2, -1)) + 1) / 2

@@ -32,11 +32,9 @@ def changes(before: Scores, after: Scores) -> dict[str, dict[str, Change]]:
     table: dict[str, dict[str, Change]] = {}
     for name in [name for name in before.values if name in after.values]:
         old, new = before.by_prompt(name), after.by_prompt(name)
-        rows = {"all": paired_change(old, new)}
-        for kind, mask in before.category_masks().items():
-            of_prompts = mask[: len(old)]
-            rows[kind] = paired_change(old[of_prompts], new[of_prompts])
-        table[name] = rows
+        masks = {kind: mask[: len(old)] for kind, mask in before.category_masks().items()}
+        by_kind = {kind: paired_change(old[mask], new[mask]) for kind, mask in masks.items()}
+        table[name] = {"all": paired_change(old, new), **by_kind}
     return table
 
 
@@ -51,12 +49,8 @@ def score_sections(pairs: SetPairs) -> list[Section]:
             found += mean_sections({name: before})
             continue
         table = changes(before, after)
-        kinds = {
-            f"{score}, {kind}": change
-            for score, own in table.items()
-            for kind, change in own.items()
-            if kind != "all"
-        }
+        whole = _change_table({score: own.pop("all") for score, own in table.items()})
+        kinds = {f"{score}, {k}": c for score, own in table.items() for k, c in own.items()}
         label = evaluation_label([before, after])
         note = (
             f"Change is the mean over the same {label} and noise; intervals are paired bootstraps,"
@@ -65,7 +59,6 @@ def score_sections(pairs: SetPairs) -> list[Section]:
         if before.diversity == before.diversity:
             note += " Diversity is the mean pairwise distance between samples of a prompt."
         note += better_sentence({name: before.better.get(name, "") for name in table})
-        whole = _change_table({score: own["all"] for score, own in table.items()})
         whole.lines.extend(_single_numbers(before, after))
         found.append(Section(f"Scores on {name or label}", whole, note))
         if kinds:
@@ -80,11 +73,11 @@ def mean_sections(evaluated: Mapping[str, Scores]) -> list[Section]:
     """
     found = []
     for name, scores in evaluated.items():
-        whole = [[score, *_mean_cells(scores.by_prompt(score))] for score in scores.values]
+        by_prompt = {score: scores.by_prompt(score) for score in scores.values}
+        whole = [[score, *_mean_cells(values)] for score, values in by_prompt.items()]
         kinds = [
             [f"{score}, {kind}", *_mean_cells(values[mask[: len(values)]])]
-            for score in scores.values
-            for values in [scores.by_prompt(score)]
+            for score, values in by_prompt.items()
             for kind, mask in scores.category_masks().items()
         ]
         heads = ["score", "mean", "95 % interval", "n"]
@@ -96,7 +89,9 @@ def mean_sections(evaluated: Mapping[str, Scores]) -> list[Section]:
 
 
 def _change_table(named: Mapping[str, Change]) -> TextTable:
-    lines = [[name, *_change_cells(change)] for name, change in named.items()]
+    lines = [
+        [name, number(c.before), number(c.after), *difference_cells(c)] for name, c in named.items()
+    ]
     at = _HEADS.index("change")
     strong = frozenset((i, at) for i, change in enumerate(named.values()) if change.is_clear)
     return TextTable(_HEADS, lines, strong=strong)
@@ -106,10 +101,16 @@ def _mean_cells(values: Array) -> tuple[str, str, str]:
     """The mean of one score a prompt, its interval, and how many were scored."""
     known = values[~np.isnan(values)]
     mean = float(known.mean()) if len(known) else float("nan")
-    return number(mean), interval_text(*bootstrap_interval(known)), str(len(known))
+    return number(mean), _interval_text(*bootstrap_interval(known)), str(len(known))
 
 
-def interval_text(low: float, high: float, *, sign: bool = False) -> str:
+def difference_cells(change: Change) -> list[str]:
+    """The difference, its interval and the number of pairs."""
+    interval = _interval_text(change.low, change.high, sign=True)
+    return [number(change.difference, sign=True), interval, str(change.count)]
+
+
+def _interval_text(low: float, high: float, *, sign: bool = False) -> str:
     """The ends of an interval; a dash where there is none, as of a single pair."""
     return NONE if low != low else f"{number(low, sign=sign)} … {number(high, sign=sign)}"
 
@@ -117,14 +118,7 @@ def interval_text(low: float, high: float, *, sign: bool = False) -> str:
 def write_summary(
     folder: RunFolder, pairs: SetPairs, metrics: Sequence[Record], advice: Sequence[str] = ()
 ) -> None:
-    """Write a run's summary.md.
-
-    Args:
-        pairs: scores of the initial and of the final weights on each prompt set; None in the place
-            of the latter if the run stopped before they were evaluated.
-        metrics: the lines of metrics.jsonl.
-        advice: messages about the run's health.
-    """
+    """Write a run's summary.md; `advice` are messages about the run's health."""
     trained = sum("time/learn" in record for record in metrics)
     name = folder.path.absolute().name
     lines = [f"# {plain(name)}", "", f"{plural(trained, 'iteration')} of training."]
@@ -135,9 +129,8 @@ def write_summary(
         listed = [f"- {name}: {text}" for name, text in facts.items()]
         if listed or title == "Cost":
             lines += ["", f"## {title}", "", *(listed or ["- nothing was measured"])]
-    lines += ["", "## Where to look", ""]
     links = [(name, file.relative_to(folder.path).as_posix()) for name, file in results(folder)]
-    lines += [f"- [{name}]({quote(link)})" for name, link in links]
+    lines += ["", "## Where to look", "", *(f"- [{name}]({quote(link)})" for name, link in links)]
     lines.append(f"- more samples: {fenced(_sample_command(folder))}")
     write_text(folder.summary, "\n".join(lines) + "\n")
 
@@ -181,12 +174,9 @@ def cost(metrics: Sequence[Record]) -> dict[str, str]:
     facts = {}
     if metrics and (wall := metrics[-1].get("time")):
         facts["wall time"] = f"{clock(wall)} in all, with evaluations"
-
-    def total(phase: str) -> float:
-        return sum(record.get(f"time/{phase}") or 0.0 for record in metrics)
-
-    totals = {phase: total(phase) for phase in _PHASES}
-    seconds = total("iteration") or sum(totals.values())
+    names = (*_PHASES, "iteration")
+    totals = {name: sum(record.get(f"time/{name}") or 0.0 for record in metrics) for name in names}
+    seconds = totals.pop("iteration") or sum(totals.values())
     if seconds > 0:
         shares = ", ".join(f"{phase} {100 * t / seconds:.0f} %" for phase, t in totals.items())
         facts["time in iterations"] = f"{seconds:.0f} s ({shares})"
@@ -214,22 +204,13 @@ def provenance(folder: RunFolder) -> dict[str, str]:
     return facts
 
 
-def _change_cells(change: Change) -> tuple[str, str, str, str, str]:
-    """Before, after, difference, interval and count."""
-    means = number(change.before), number(change.after), number(change.difference, sign=True)
-    return *means, interval_text(change.low, change.high, sign=True), str(change.count)
-
-
 def _single_numbers(before: Scores, after: Scores) -> list[list[str]]:
     """The rows of results that are one number per evaluation, not one per sample."""
     pairs = {"diversity": (before.diversity, after.diversity), "KL a token": (before.kl, after.kl)}
-
-    def shown(value: float, *, sign: bool = False) -> str:
-        """Without the rounding errors of float32, which have a sign."""
-        return number(round(value, 6) + 0.0, sign=sign)
-
-    return [
-        [label, shown(old), shown(new), shown(new - old, sign=True), "", ""]
-        for label, (old, new) in pairs.items()
-        if old == old or new == new
-    ]
+    lines = []
+    for label, (old, new) in pairs.items():
+        # without the rounding errors of float32, which have a sign
+        *ends, change = (round(value, 6) + 0.0 for value in (old, new, new - old))
+        if old == old or new == new:
+            lines.append([label, *map(number, ends), number(change, sign=True), "", ""])
+    return lines

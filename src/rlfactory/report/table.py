@@ -40,7 +40,10 @@ def main_table(report: Report) -> TextTable:
                 line.append(ours(cell, column))
     notes = ["note"] if any(row.note for row in report.rows) else []
     for line, row in zip(lines, report.rows, strict=True):
-        line += [*_ends(row), *(row.note for _ in notes)]
+        count = max((cell.n for cell in row.cells.values()), default=0)
+        steps = NONE if row.steps is None else f"{row.steps:,}"
+        line += [str(count), steps, short_count(row.nfe), row.status]
+        line += [row.note] * len(notes)
     heads += ["n", "steps", "NFE", "status", *notes]
     return TextTable(heads, lines, strong=frozenset(strong))
 
@@ -62,11 +65,9 @@ def best_row(column: Column, rows: Sequence[ReportRow]) -> str | None:
     """
     cells = {row.name: row.cells[column.name] for row in rows}
     known = {name: cell.mean for name, cell in cells.items() if cell.mean is not None}
-    if column.better not in ("higher", "lower") or len(set(known.values())) < 2:
+    pick = {"higher": max, "lower": min}.get(column.better)
+    if pick is None or len(set(known.values())) < 2 or min(cells[n].n for n in known) < MIN_RUNS:
         return None
-    if min(cells[name].n for name in known) < MIN_RUNS:
-        return None
-    pick = max if column.better == "higher" else min
     return pick(known, key=lambda name: known[name])
 
 
@@ -101,9 +102,3 @@ def difference_table(
     values = zip(*differences.values(), strict=True)
     lines = [[row, *own] for row, own in zip(rows, values, strict=True)]
     return TextTable(["row", *differences], lines, frozenset(differences))
-
-
-def _ends(row: ReportRow) -> list[str]:
-    count = max((cell.n for cell in row.cells.values()), default=0)
-    steps = NONE if row.steps is None else f"{row.steps:,}"
-    return [str(count), steps, short_count(row.nfe), row.status]

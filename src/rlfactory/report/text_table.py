@@ -17,16 +17,9 @@ _FILE_WIDTH = 160
 _NARROWEST = 16
 _PAD = 2  # spaces at either side of a cell
 _LATEX = {
-    "\\": r"\textbackslash{}",
     **{mark: f"\\{mark}" for mark in "&%$#_{}"},
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    "–": "--",
-    "…": r"\ldots{}",
-    "−": "$-$",
-    "<": "$<$",
-    ">": "$>$",
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
+    **{"±": r"$\pm$", "–": "--", "…": r"\ldots{}", "−": "$-$", "<": "$<$", ">": "$>$"},
 }
 
 

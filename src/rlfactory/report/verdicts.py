@@ -37,9 +37,8 @@ class SeedScores:
 class MeanDifference:
     """A mean difference over `seeds` seeds of at least `prompts` prompts, and its standard error.
 
-    Of values that belong to no prompt, `prompts` is their number.
-
-    The error is NaN below two seeds, and the value below one.
+    Of values that belong to no prompt, `prompts` is their number. The error is NaN below two seeds,
+    and the value below one.
     """
 
     value: float
@@ -63,19 +62,17 @@ def difference(
 
     Seeds are paired, and so are prompts where both were evaluated on the same ones in every seed.
     """
-    shared = [s for s in first if s in second]
-    sides = [[first[s] for s in shared], [second[s] for s in shared]]
-    if all(x.prompts == y.prompts for x, y in zip(*sides, strict=True)):
-        differences = zip(*sides, strict=True)
-        sides = [[SeedScores(x.prompts, x.values - y.values) for x, y in differences]]
+    pairs = [(first[seed], second[seed]) for seed in first if seed in second]
+    sides = [[x for x, _ in pairs], [y for _, y in pairs]]
+    if all(x.prompts == y.prompts for x, y in pairs):
+        sides = [[SeedScores(x.prompts, x.values - y.values) for x, y in pairs]]
     scored = [_scored(side) for side in sides]
-    kept = [i for i in range(len(shared)) if all(len(side[i]) for side in scored)]
+    kept = [i for i in range(len(pairs)) if all(len(side[i]) for side in scored)]
     if not kept:
         return MeanDifference(float("nan"), float("nan"), 0, 0)
     scored = [[side[i] for i in kept] for side in scored]
-    signs = (1.0, -1.0)
-    means = [np.mean([own.mean() for own in side]) for side in scored]
-    value = float(sum(sign * mean for sign, mean in zip(signs, means, strict=False)))
+    signs = (1.0, -1.0)[: len(sides)]
+    value = float(np.dot(signs, [np.mean([own.mean() for own in side]) for side in scored]))
     # a constant is one value of no prompt, beside scores of prompts
     of_prompts = [s for s, side in zip(scored, sides, strict=True) if any(x.prompts for x in side)]
     fewest = min(len(v) for side in of_prompts or scored for v in side)
@@ -84,7 +81,7 @@ def difference(
     rng = np.random.default_rng(0)
     slots = rng.integers(len(kept), size=(resamples, len(kept)))
     drawn = np.zeros(resamples)
-    for sign, values, side in zip(signs, scored, sides, strict=False):
+    for sign, values, side in zip(signs, scored, sides, strict=True):
         drawn += sign * _resampled(values, _is_shared(side), slots, rng)
     # without the bootstrap's bias: the variance of n draws lacks 1 / n
     error = float(np.std(drawn, ddof=1)) * float(np.sqrt(len(kept) / (len(kept) - 1)))

@@ -35,18 +35,13 @@ HEADS = (
 
 def write_markdown(report: Report, folder: Path, figure: str | None = None) -> Path:
     """Write report.md and copies of the images; `figure` is the curves' file in the folder."""
-    path = folder / FILE
-    write_text(path, "\n".join(_lines(report, folder, figure)) + "\n")
-    return path
+    write_text(folder / FILE, "\n".join(_lines(report, folder, figure)) + "\n")
+    return folder / FILE
 
 
 def _lines(report: Report, folder: Path, figure: str | None) -> Iterator[str]:
-    yield f"# {plain(report.title)}"
-    yield ""
-    if report.about is not None:
-        yield from about_lines(report.about)
-    yield from markdown_table(main_table(report))
-    yield ""
+    about = [] if report.about is None else about_lines(report.about)
+    yield from [f"# {plain(report.title)}", "", *about, *markdown_table(main_table(report)), ""]
     yield from (f"- {plain(note)}" for note in report.notes)
     if figure is not None:
         yield from ["", "## Curves", "", f"![curves over training]({figure})"]
@@ -71,12 +66,8 @@ def about_lines(about: TableInfo) -> list[str]:
 def facts_of(about: TableInfo) -> dict[str, str]:
     """What a table is about, by name."""
     hours = "not said" if about.gpu_hours is None else f"{about.gpu_hours:g} GPU hours"
-    facts = {
-        "Paper": f"{about.paper}, {about.table}".strip(", "),
-        "Budget of the full form": hours,
-        "Run here": about.ran,
-        "Expected": about.tolerance,
-    }
+    facts = {"Paper": f"{about.paper}, {about.table}".strip(", "), "Budget of the full form": hours}
+    facts |= {"Run here": about.ran, "Expected": about.tolerance}
     return {name: fact for name, fact in facts.items() if fact}
 
 
@@ -115,23 +106,20 @@ def write_csv(report: Report, folder: Path) -> Path:
             values = " ".join(map(str, c.values))
             more = [values, row.steps, row.nfe, row.status, row.note]
             writer.writerow([*map(_cell, [row.name, column.name]), *numbers, *map(_cell, more)])
-    path = folder / CSV_FILE
-    write_text(path, text.getvalue())
-    return path
+    write_text(folder / CSV_FILE, text.getvalue())
+    return folder / CSV_FILE
 
 
 def _cell(value: object) -> object:
     """A text that a spreadsheet does not take for a formula."""
-    if not isinstance(value, str) or value[:1] not in tuple("=+-@\t\r"):
+    if not isinstance(value, str) or not value.startswith(tuple("=+-@\t\r")):
         return value
     number = r"[-+]?[\d.]+(e[-+]?\d+)?|[-+]?inf|nan"
-    is_numbers = all(re.fullmatch(number, part) for part in value.split())
-    return value if is_numbers else f"'{value}"
+    return value if all(re.fullmatch(number, part) for part in value.split()) else f"'{value}"
 
 
 def write_latex(report: Report, folder: Path) -> Path:
     r"""Write table.tex, for `\input{table.tex}` with the package booktabs."""
-    path = folder / LATEX_FILE
-    title = " ".join(report.title.split())
-    write_text(path, "\n".join([f"% {title}", *latex_table(main_table(report))]) + "\n")
-    return path
+    lines = [f"% {' '.join(report.title.split())}", *latex_table(main_table(report))]
+    write_text(folder / LATEX_FILE, "\n".join(lines) + "\n")
+    return folder / LATEX_FILE

@@ -27,10 +27,8 @@ def write_json(path: Path, value: object, *, allow_nan: bool = True) -> None:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """A temporary file beside `path` to write, which is renamed to it at the end.
-
-    It takes the place of a link or a pipe: nothing is written through those, which may come from
-    somebody else.
+    """A temporary file beside `path` to write, which is renamed to it at the end. So nothing is
+    written through a link or a pipe, which may come from somebody else.
     """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED)
     try:

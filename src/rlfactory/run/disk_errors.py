@@ -31,11 +31,9 @@ def explain_disk_errors(
     resumes: bool = True,
     numbers: Sequence[int] | None = None,
 ) -> Iterator[None]:
-    """Turn an error of the disk into a DiskError that names what could not be written.
+    """Turn an error of the disk into a DiskError that names `what` could not be written.
 
     Args:
-        folder: the run folder.
-        what: what is written, the first words of the message.
         needed: the bytes that it takes, if known; named where the disk is full.
         resumes: whether the message tells the user to resume the run.
         numbers: the error numbers that are explained; None: all.
@@ -46,30 +44,21 @@ def explain_disk_errors(
     """
     try:
         yield
+    except DiskError:  # explained already, by a block within this one
+        raise
     except (OSError, NoRoomError, SafetensorError) as error:
-        if isinstance(error, DiskError):  # explained already, by a block within this one
-            raise
-        number = _reason(error)[0]
-        if isinstance(error, SafetensorError) and number is None:
+        number, reason = _reason(error)
+        is_of_file = isinstance(error, SafetensorError) and number is None
+        if is_of_file or (numbers is not None and number not in numbers):
             raise  # not about the disk
-        if numbers is not None and number not in numbers:
-            raise
-        advice = _describe(error, folder, what, needed)
+        if number in FULL:
+            advice = f" ({_free_space(folder, needed)}); make room"
+        elif number == errno.EFBIG:
+            advice = "; raise the limit on a file's size (ulimit -f)"
+        else:  # the message of a NoRoomError says what helps
+            advice = "" if isinstance(error, NoRoomError) else f"; check the disk of {folder}"
         command = f"; then type: rlfactory resume {shlex.quote(str(folder))}" if resumes else ""
-        raise DiskError(f"{advice}{command}") from error
-
-
-def _describe(error: Exception, folder: Path, what: str, needed: int) -> str:
-    """What failed, why, and what helps."""
-    if isinstance(error, NoRoomError):
-        return f"{what} could not be written: {error}"
-    number, reason = _reason(error)
-    message = f"{what} could not be written: {reason}"
-    if number in FULL:
-        return f"{message} ({_free_space(folder, needed)}); make room"
-    if number == errno.EFBIG:
-        return f"{message}; raise the limit on a file's size (ulimit -f)"
-    return f"{message}; check the disk of {folder}"
+        raise DiskError(f"{what} could not be written: {reason}{advice}{command}") from error
 
 
 def _reason(error: Exception) -> tuple[int | None, str]:

@@ -122,12 +122,8 @@ def numerics(device: "torch.device", config: Mapping[str, Any], world_size: int)
 
 
 def changes(checkpoint: Path, now: Mapping[str, Any]) -> Iterator[str]:
-    """How a process differs from the one that made a checkpoint, a phrase for each difference.
-
-    Args:
-        checkpoint: its folder; what its manifest does not record, as of earlier versions, is not
-            compared.
-        now: the `numerics` of this process.
+    """How a process with these `numerics` differs from the one that made a checkpoint, a phrase for
+    each difference; what the manifest of an earlier version does not record is not compared.
     """
     manifest = read_manifest(checkpoint)
     yield from differing(manifest.get(NUMERICS) or {}, now)

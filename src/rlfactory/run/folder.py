@@ -98,9 +98,9 @@ class RunFolder:
     def shown(self) -> dict[int, Path]:
         """The image grid or the table of texts of each evaluation in training, by iteration."""
         files = [*self.samples.glob("eval_*.png"), *self.samples.glob("eval_*.md")]
+        names = {path: path.stem.removeprefix("eval_") for path in files}
         # a pipe, for one, would be waited for
-        names = {path: path.stem.removeprefix("eval_") for path in files if path.is_file()}
-        found = {int(name): path for path, name in names.items() if name.isdecimal()}
+        found = {int(n): path for path, n in names.items() if n.isdecimal() and path.is_file()}
         return dict(sorted(found.items()))
 
     def evaluation(self, iteration: int) -> Path:
@@ -142,17 +142,14 @@ class RunFolder:
         """Remove what a run wrote; other files stay."""
         for part in (*self.parts, self.inputs, self.evidence, self.prompt_sets):
             remove_all(part)
-        made = (self.plan, self.command, self.objects)
-        own = (*made, self.metrics, self.curves, self.summary)
-        configs = self.path.glob("config*.yaml")
-        for file in (*configs, *own, *self.path.glob("log*.txt")):
+        own = (self.plan, self.command, self.objects, self.metrics, self.curves, self.summary)
+        for file in (*own, *self.path.glob("config*.yaml"), *self.path.glob("log*.txt")):
             file.unlink(missing_ok=True)
 
     @property
     def has_checkpoint(self) -> bool:
         """Whether the run has saved anything that it learned, damaged or not."""
-        names = (path.name for path in self.checkpoints.glob("*"))
-        return any(name.startswith(("step_", "damaged_")) for name in names)
+        return any(p.name.startswith(("step_", "damaged_")) for p in self.checkpoints.glob("*"))
 
     def require_separate_parts(self) -> None:
         """RunFolderError if a subfolder is a link into this folder; one to another disk is fine."""
@@ -218,9 +215,8 @@ def _is_used(folder: RunFolder, entry: Path) -> bool:
     """
     if entry in folder.parts and entry.is_dir():
         return any(entry.iterdir())
-    files = (folder.plan, folder.command, folder.status, folder.objects)
-    is_made_again = folder.status.is_file() and entry in (*files, folder.inputs)
-    return not is_made_again and not is_unfinished(entry)
+    own = (folder.plan, folder.command, folder.status, folder.objects, folder.inputs)
+    return not is_unfinished(entry) and not (folder.status.is_file() and entry in own)
 
 
 def enough_space(path: Path, needed: int) -> None:

@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -46,7 +46,10 @@ def keep_inputs(folder: RunFolder, config: Config) -> None:
     """Copy the input files of a new run to its folder `inputs`; makes no folder without any."""
     remove_all(folder.inputs)  # of a beginning that was killed, perhaps of another configuration
     index = {}
-    for key, file in _input_files(config):
+    for key, value in path_values({group: config.get(group) for group in GROUPS}).items():
+        file = file_of(key, value)
+        if file.suffix not in KINDS or not os.path.isfile(file) or file.stat().st_size > LARGEST:
+            continue
         folder.inputs.mkdir(exist_ok=True)
         copy = folder.inputs / f"{key}{file.suffix}"
         shutil.copyfile(file, copy)
@@ -63,12 +66,8 @@ def keep_inputs(folder: RunFolder, config: Config) -> None:
 def with_inputs(
     config: Config, folder: RunFolder, moved: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """A run's configuration with the paths at which its files and its model are now.
-
-    Args:
-        config: the frozen configuration.
-        folder: the run folder.
-        moved: paths by key that replace those of the configuration; besides those of `remember`.
+    """A run's configuration with the paths at which its files and its model are now: those of
+    `moved` and of `remember`, by key, replace its own.
     """
     config = with_values(config, {**_read(folder.inputs / MOVED, str), **(moved or {})})
     for file in (folder.inputs / MERGED).glob("*.safetensors"):
@@ -93,14 +92,6 @@ def remember(folder: RunFolder, moved: Mapping[str, str]) -> None:
         folder.inputs.mkdir(exist_ok=True)
         known = {**_read(folder.inputs / MOVED, str), **moved}
         write_text(folder.inputs / MOVED, json.dumps(known, indent=1) + "\n")
-
-
-def _input_files(config: Config) -> Iterator[tuple[str, Path]]:
-    for key, value in path_values({group: config.get(group) for group in GROUPS}).items():
-        file = file_of(key, value)
-        is_input = file.suffix in KINDS and os.path.isfile(file)
-        if is_input and file.stat().st_size <= LARGEST:
-            yield key, file
 
 
 def _read(file: Path, kind: Any) -> dict[str, Any]:

@@ -37,11 +37,8 @@ class _Owner(TypedDict, total=False):
 
 @contextmanager
 def owned(folder: Path, take_over: bool = False) -> Iterator[str]:
-    """Own a run folder within this context.
-
-    Args:
-        folder: the run folder.
-        take_over: own it even if its owner is on another host, where it may still run.
+    """Own a run folder within this context; with `take_over` even if its owner is on another host,
+    where it may still run.
 
     Yields:
         A line for the log about a former owner that did not release the folder, else "".
@@ -57,7 +54,13 @@ def owned(folder: Path, take_over: bool = False) -> Iterator[str]:
         if notice := _former_owner(folder, _acquire(lock), take_over):
             write_text(path, json.dumps(owner) + "\n")
         else:
-            _create(path, owner)
+            try:  # creation is exclusive between hosts
+                with path.open("x", encoding="utf-8") as file:
+                    file.write(json.dumps(owner) + "\n")
+            except FileExistsError:
+                message = f"{folder} was taken by another process just now"
+                raise RunFolderError(message) from None
+            flush(path)
         try:
             yield notice
         finally:
@@ -118,7 +121,9 @@ def _former_owner(folder: Path, acquired: bool | None, take_over: bool) -> str:
         return ""
     who = f"process {owner.get('pid', '?')} on {owner.get('host', 'an unknown host')}"
     since = f" since {owner['since']}" if "since" in owner else ""
-    alive = _is_alive(owner, acquired)
+    alive: bool | None = None  # on another host that can't be seen: see the head of this module
+    if owner.get("host", socket.gethostname()) == socket.gethostname() and acquired is not None:
+        alive = None if acquired and "host" not in owner else not acquired
     if alive:
         raise RunFolderError(
             f"{folder} is in use by {who}{since}; wait for it, or stop it with"
@@ -130,25 +135,6 @@ def _former_owner(folder: Path, acquired: bool | None, take_over: bool) -> str:
             f" here; if it does not, add {TAKE_OVER}"
         )
     return f"taken over from {who}, {f'because of {TAKE_OVER}' if alive is None else 'which ended'}"
-
-
-def _is_alive(owner: Owner, acquired: bool | None) -> bool | None:
-    """Whether a folder's owner still runs; None where that can't be known."""
-    if owner.get("host", socket.gethostname()) != socket.gethostname():
-        return None  # whether its lock is held or not: see the head of this module
-    if acquired is False:
-        return True
-    return False if acquired and "host" in owner else None
-
-
-def _create(path: Path, owner: Owner) -> None:
-    """Write OWNER, unless a process on another host was quicker: creation is exclusive there."""
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(json.dumps(owner) + "\n")
-    except FileExistsError:
-        raise RunFolderError(f"{path.parent} was taken by another process just now") from None
-    flush(path)
 
 
 def _read(path: Path) -> dict[str, Any] | None:

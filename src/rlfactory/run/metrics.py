@@ -4,20 +4,14 @@ import itertools
 import json
 import math
 import os
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rlfactory.run.loggers import Logger
-from rlfactory.utils.data_files import (
-    FileError,
-    mismatch,
-    parse_json,
-    read_bytes,
-    read_text,
-    require_file,
-)
+from rlfactory.utils.data_files import FileError, mismatch, parse_json, read_text, require_file
 
 Record = dict[str, float | None]
 NO_ITERATION = "iteration is missing"
@@ -37,7 +31,7 @@ class MetricsLog:
         self.path = path
         self.loggers = tuple(loggers)
         if path is not None:
-            _cut_torn_line(path)
+            keep_lines(path, sys.maxsize)  # without a last one that was torn by a kill
         past = read(path) if path is not None and path.exists() else []
         self.lines = len(past)
         self._start = time.monotonic() - ((past[-1].get("time") or 0.0) if past else 0.0)
@@ -45,8 +39,7 @@ class MetricsLog:
     def log(self, iteration: int, values: Mapping[str, float]) -> None:
         """Write an iteration's values, non-finite ones as null, and pass them on to the loggers."""
         record: Record = {"iteration": iteration, "time": round(self.elapsed, 3)}
-        for name, value in values.items():
-            record[name] = float(value) if math.isfinite(value) else None
+        record |= {name: float(v) if math.isfinite(v) else None for name, v in values.items()}
         # opened for each line, so that a killed run keeps every line but the one being written
         if self.path is not None:
             _append(self.path, (json.dumps(record, allow_nan=False) + "\n").encode())
@@ -95,9 +88,13 @@ def _problem(record: Any) -> str:
 
 
 def keep_lines(path: Path, count: int) -> int:
-    """Truncate a file after its first `count` lines; returns how many of them there are."""
-    if not _is_there(path):
+    """Truncate a file after its first `count` lines; returns how many of them there are.
+
+    FileError where it is a link, or no file.
+    """
+    if not os.path.lexists(path):
         return 0
+    require_file(path, remedy="restore it from a copy", may_be_link=False)
     with path.open("rb+") as file:
         kept = [len(line) for line in itertools.islice(file, count) if line.endswith(b"\n")]
         file.truncate(sum(kept))
@@ -114,19 +111,3 @@ def _append(path: Path, line: bytes) -> None:
         except OSError:
             file.truncate(size)
             raise
-
-
-def _is_there(path: Path) -> bool:
-    """Whether there is a file to go on with; FileError where it is a link, or no file."""
-    if not os.path.lexists(path):
-        return False
-    require_file(path, remedy="restore it from a copy", may_be_link=False)
-    return True
-
-
-def _cut_torn_line(path: Path) -> None:
-    if not _is_there(path):
-        return
-    data = read_bytes(path, remedy=REMEDY, largest=LARGEST)
-    if data and not data.endswith(b"\n"):
-        os.truncate(path, data.rfind(b"\n") + 1)

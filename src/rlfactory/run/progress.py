@@ -152,23 +152,14 @@ class Progress:
 
     def _render(self) -> RenderableType:
         current = min(self._finished + 1, self.total_iterations)
+        colors: Any = {"complete_style": "blue", "finished_style": "green"}
+        bar = ProgressBar(max(self._total, 1), self._done, width=20, **colors)
+        position = f"iteration {current}/{self.total_iterations}"
+        counts = (Text(f"{self._done}/{self._total}"), Text(position))
         top = Table.grid(padding=(0, 2))
-        bar = ProgressBar(
-            total=max(self._total, 1),
-            completed=self._done,
-            width=20,
-            complete_style="blue",
-            finished_style="green",
-        )
-        top.add_row(
-            Text(f"{self._phase:<8}", style="bold"),
-            bar,
-            Text(f"{self._done}/{self._total}"),
-            Text(f"iteration {current}/{self.total_iterations}"),
-            Text(self._clocks(), style="dim"),
-        )
-        facts = Text(self._facts, no_wrap=True, overflow="ellipsis")
-        return Group(top, facts)
+        phase, clocks = Text(f"{self._phase:<8}", style="bold"), Text(self._clocks(), style="dim")
+        top.add_row(phase, bar, *counts, clocks)
+        return Group(top, Text(self._facts, no_wrap=True, overflow="ellipsis"))
 
     def _print(self, text: str) -> None:
         print(text, file=self._stream, flush=True)
@@ -217,13 +208,10 @@ class NotebookDisplay:
     def refresh(self) -> None:
         """Show the present state, unless the last update was less than half a second ago."""
         if time.monotonic() - self._shown >= _SECONDS:
-            self._update()
+            self.stop()
 
     def stop(self) -> None:
-        """Show the last state, which stays."""
-        self._update()
-
-    def _update(self) -> None:
+        """Show the present state, which stays if it is the last one."""
         self._shown = time.monotonic()
         replace_html(self._handle, as_html(self._render()))
 

@@ -49,14 +49,12 @@ class SampleTable:
         """The rows, images first: `to_image(path)`, or None for rows without an image file."""
         if not self.pictures:
             return [list(row) for row in self.rows]
-        missing = [None] * (len(self.rows) - len(self.pictures))
-        images = [*map(to_image, self.pictures), *missing]
-        return [[image, *row] for image, row in zip(images, self.rows, strict=True)]
+        images = map(to_image, self.pictures)
+        return [[next(images, None), *row] for row in self.rows]
 
     def markdown(self) -> str:
         """The table in Markdown, without images."""
-        heads = [*map(_markdown, self.columns)]
-        rows = [[*map(_markdown, cells)] for cells in self.rows]
+        heads, rows = [*map(_markdown, self.columns)], [[*map(_markdown, r)] for r in self.rows]
         return "\n".join([f"**{self.title}**", "", *table_lines("l" * len(heads), heads, rows)])
 
     def save(self, path: Path) -> None:
@@ -93,11 +91,12 @@ def sample_table(
     pictures: Sequence[Path] = (),
 ) -> SampleTable:
     """The table of N samples: `scores[name]` has one number for each, NaN if it has no score."""
-    words = [list(prompts)] if texts is None else [list(prompts), list(texts)]
-    columns = ["prompt"] if texts is None else ["prompt", "response"]
-    numbers = [[None if math.isnan(x) else x for x in values] for values in scores.values()]
-    rows: list[list[Cell]] = [list(row) for row in zip(*words, *numbers, strict=True)]
-    return SampleTable(title, [*columns, *scores], rows, list(pictures[: len(rows)]))
+    columns: dict[str, Sequence[Cell]] = {"prompt": prompts}
+    columns |= {} if texts is None else {"response": texts}
+    for name, values in scores.items():
+        columns[name] = [None if math.isnan(x) else x for x in values]
+    rows = [list(row) for row in zip(*columns.values(), strict=True)]
+    return SampleTable(title, [*columns], rows, list(pictures[: len(rows)]))
 
 
 def _markdown(cell: Cell) -> str:
@@ -116,7 +115,6 @@ def kept_images(samples: Path) -> dict[tuple[int, int], Path]:
 
     Files of other names are somebody else's.
     """
-    files = (samples / "strip").glob("*_*.png")
-    names = filter(None, (_IMAGE_NAME.fullmatch(path.stem) for path in files))
-    keys = ((int(name[1]), int(name[2])) for name in names)
+    names = (_IMAGE_NAME.fullmatch(path.stem) for path in (samples / "strip").glob("*_*.png"))
+    keys = ((int(name[1]), int(name[2])) for name in names if name)
     return {key: image_file(samples, *key) for key in keys}

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
@@ -88,7 +88,6 @@ class Scores:
 
     def save(self, path: Path) -> None:
         """Write as JSON, NaN as null; makes the folder if needed."""
-        scores = {name: [_plain(x) for x in array] for name, array in self.values.items()}
         content = {
             "diversity": _plain(self.diversity),
             "kl": _plain(self.kl),
@@ -98,7 +97,7 @@ class Scores:
             "prompts": self.prompts,
             "categories": self.categories,
             "better": self.better,
-            "scores": scores,
+            "scores": {name: [_plain(x) for x in own] for name, own in self.values.items()},
         }
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, content, allow_nan=False)
@@ -111,27 +110,17 @@ class Scores:
             FileNotFoundError: there is none.
             FileError: it is no file of scores.
         """
-        content = read_json(path, _Content, remedy=REMEDY)
+        content = dict(read_json(path, _Content, remedy=REMEDY))
+        # as float64, numpy reads None as NaN
+        scores, texts = content.pop("scores"), content.get("texts", {})
+        values = {name: np.array(numbers, dtype=np.float64) for name, numbers in scores.items()}
+        ends = {name: _number(content.get(name)) for name in ("diversity", "kl")}
+        content |= {**ends, "texts": {name: _number(mean) for name, mean in texts.items()}}
+        known = {f.name for f in fields(cls)}
         try:
-            return cls._from(content)
+            return cls(values=values, **{k: v for k, v in content.items() if k in known})
         except ValueError as error:
             raise FileError(path, str(error), REMEDY) from error
-
-    @classmethod
-    def _from(cls, content: _Content) -> "Scores":
-        # as float64, numpy reads None as NaN
-        values = {k: np.array(v, dtype=np.float64) for k, v in content["scores"].items()}
-        return cls(
-            prompts=content["prompts"],
-            values=values,
-            categories=content["categories"],
-            diversity=_number(content["diversity"]),
-            kl=_number(content.get("kl")),
-            texts={k: _number(v) for k, v in content.get("texts", {}).items()},
-            better=content.get("better", {}),
-            separate=bool(content.get("separate")),  # older files do not say
-            noises=content.get("noises", 1),
-        )
 
 
 def _mean(array: NDArray[np.float64]) -> float:

@@ -42,17 +42,11 @@ SHOWN = 60
 def metrics_differences(
     recorded: Sequence[Record], remade: Sequence[Record], stretch: tuple[int, int], *, is_done: bool
 ) -> Iterator[str]:
-    """The differences of the lines of metrics after iteration `a`, until `b`.
-
-    Args:
-        recorded: all lines of the run.
-        remade: those of the same run made again, until `b`.
-        stretch: `(a, b)`.
-        is_done: whether the recorded run has ended, so that its last evaluation is there.
+    """The differences of the lines of metrics after iteration `a`, until `b`, of the stretch
+    `(a, b)`. If the recorded run `is_done`, its last evaluation must be there.
     """
     former, new = _by_kind(recorded, stretch), _by_kind(remade, stretch)
-    twice = [kind for kind, lines in former.items() if len(lines) > 1]
-    for iteration, kind in twice:
+    for iteration, kind in [of for of, lines in former.items() if len(lines) > 1]:
         yield f"metrics.jsonl has more than one line of {kind} at iteration {iteration}"
     last = max((int(line["iteration"] or 0) for line in recorded), default=0)
     for (iteration, kind), lines in sorted(new.items()):
@@ -85,7 +79,11 @@ def checkpoint_differences(recorded: Path, remade: Path) -> Iterator[str]:
     Of shards of other numbers of processes, or of shards and whole files, weights and state alone.
     """
     if not equally_sharded(recorded, remade):
-        yield from tensor_differences(_weights(recorded), _weights(remade), "weights")
+        former, new = (
+            whole_tensors(c) if is_sharded(c) else read_tensors(c / WEIGHTS_FILE)
+            for c in (recorded, remade)
+        )
+        yield from tensor_differences(former, new, "weights")
         states = [read_json(c / STATE_FILE, dict[str, Any]) for c in (recorded, remade)]
         yield from _state_differences(*(s | {"optimizer": None} for s in states))
         return
@@ -93,14 +91,14 @@ def checkpoint_differences(recorded: Path, remade: Path) -> Iterator[str]:
     files = {name for name, path in paths.items() if path.is_file() and name != MANIFEST_FILE}
     first = (WEIGHTS_FILE, OPTIMIZER_FILE, STATE_FILE)
     for name in [*(file for file in first if file in files), *sorted(files.difference(first))]:
-        former, new = recorded / name, remade / name
-        if not (former.is_file() and new.is_file()):
+        one, other = recorded / name, remade / name
+        if not (one.is_file() and other.is_file()):
             yield f"{name} is in one of the checkpoints alone"
         elif name == STATE_FILE:
-            yield from _state_differences(*(read_json(f, dict[str, Any]) for f in (former, new)))
+            yield from _state_differences(*(read_json(f, dict[str, Any]) for f in (one, other)))
         elif name.endswith(".safetensors"):
-            yield from tensor_differences(read_tensors(former), read_tensors(new), name)
-        elif former.read_bytes() != new.read_bytes():
+            yield from tensor_differences(read_tensors(one), read_tensors(other), name)
+        elif one.read_bytes() != other.read_bytes():
             yield f"{name} has other content"
 
 
@@ -108,12 +106,6 @@ def equally_sharded(one: Path, other: Path) -> bool:
     """Whether two checkpoints hold files of the same names for the weights."""
     names = [{shard.name for shard in (c / SHARDS_FOLDER).glob("*")} for c in (one, other)]
     return names[0] == names[1]
-
-
-def _weights(checkpoint: Path) -> Mapping[str, Tensor]:
-    if is_sharded(checkpoint):
-        return whole_tensors(checkpoint)
-    return read_tensors(checkpoint / WEIGHTS_FILE)
 
 
 def _state_differences(recorded: Mapping[str, Any], remade: Mapping[str, Any]) -> Iterator[str]:

@@ -107,23 +107,21 @@ def _pipeline(kind: Any, path: str, fake: Fake, dtype: torch.dtype, trained: Seq
     Raises:
         UserError: it is neither here nor published.
     """
-    published = published_as(path)
+    published, found = published_as(path), dict[str, tuple[Any, ...]]()
     if folder := folder_of(path):
-        index = index_of(folder)
-        configs = {name: (index[name], read_json(folder / name / "config.json")) for name in index}
-        found = {name: (c[0], c[1], config) for name, (c, config) in configs.items() if config}
+        for name, kind_of_part in index_of(folder).items():
+            if config := read_json(folder / name / "config.json"):
+                found[name] = (*kind_of_part[:2], config)
     elif not published:
         message = "is neither on this machine nor known: download it first"
         raise UserError(f"model.path={path} {message}")
     else:
-        found = {
-            name: (*part["class"].split("."), part["config"])
-            for name, part in published["parts"].items()
-            if not name.startswith("text_encoder")
-        }
+        for name, part in published["parts"].items():
+            if not name.startswith("text_encoder"):
+                found[name] = (*part["class"].split("."), part["config"])
     networks: dict[str, Any] = {}
+    libraries = {"diffusers": diffusers, "transformers": transformers}
     for name, (library, class_name, config) in found.items():
-        libraries = {"diffusers": diffusers, "transformers": transformers}
         if (network := _empty(getattr(libraries[library], class_name), config)) is not None:
             networks[name] = fake(network.to(torch.float32 if name in ("vae", *trained) else dtype))
     if folder:

@@ -61,7 +61,6 @@ class Counted:
         resident: bytes that are held all the time.
         phases: the most bytes that each phase of an iteration holds on top.
         work: of an iteration, by phase.
-        evaluation: the work of an evaluation.
         parameters, trainable: numbers of the network, and of what is trained.
     """
 
@@ -137,13 +136,13 @@ def count(config: Config) -> Counted:
 
 def _shrunk(config: Config) -> Config:
     """The configuration with as many samples as fill a batch and two micro-batches."""
-    traits, size = traits_of(config), config["group_size"]
-    items = items_per_sample(config, traits)
+    items = items_per_sample(config, traits_of(config))
     samples = max(config["sample_batch"], MICRO_BATCHES * config["micro_batch"] / items, 1)
-    prompts = min(int(-(-samples // size)), config["prompts_per_iteration"])
-    fused = {"optimizer.fused": True} if config["optimizer"].get("fused", 0) is None else {}
+    prompts = min(int(-(-samples // config["group_size"])), config["prompts_per_iteration"])
     changes = {"prompts_per_iteration": prompts, "updates_per_iteration": 1, "epochs": 1}
-    changed = with_values(config, {**changes, **(fused if on_gpu(config) else {})})
+    if on_gpu(config) and config["optimizer"].get("fused", 0) is None:
+        changes["optimizer.fused"] = True
+    changed = with_values(config, changes)
     return {**changed, **{key: value for key, value in ALONE.items() if key in changed}}
 
 
@@ -199,25 +198,22 @@ def _watched(components: Components, phases: Phases) -> Iterator[None]:
         phases.enter("updating")
         return step(*arguments)
 
-    patches: list[Any] = [replaced(hardware, "pad_micro_batches", two)]
-    patches.append(replaced(hardware, "step", stepped))
-    if isinstance(model, TextModel):
-        patches.append(replaced(model, "rollout", _first_tokens(model, phases)))
-        patches.append(replaced(GPT2Step, "fits", return_value=False))
-    else:
-        decode = model.decode
+    def decoded(latents: Tensor) -> Any:
+        phases.enter("decoding")
+        images = decode(latents)
+        phases.enter("sampling")
+        return images
 
-        def decoded(latents: Tensor) -> Any:
-            phases.enter("decoding")
-            images = decode(latents)
-            phases.enter("sampling")
-            return images
-
-        patches.append(replaced(model, "predict", _remembered(model, phases.counting)))
-        patches.append(replaced(model, "decode", decoded))
     with ExitStack() as stack:
-        for patch in patches:
-            stack.enter_context(patch)
+        stack.enter_context(replaced(hardware, "pad_micro_batches", two))
+        stack.enter_context(replaced(hardware, "step", stepped))
+        if isinstance(model, TextModel):
+            stack.enter_context(replaced(model, "rollout", _first_tokens(model, phases)))
+            stack.enter_context(replaced(GPT2Step, "fits", return_value=False))
+        else:
+            decode = model.decode
+            stack.enter_context(replaced(model, "predict", _remembered(model, phases.counting)))
+            stack.enter_context(replaced(model, "decode", decoded))
         yield
 
 
@@ -297,8 +293,7 @@ def show(config: Config) -> str:
         return "\n".join([*lines, "time        hardware.gpu=h100 or another names the GPU"])
     each, evaluation = sum(map(seconds, found.work.values())), seconds(found.evaluation)
     iterations, every = config["iterations"], config["evaluation"]["every"]
-    evaluations = 2 + ((iterations - 1) // every if every else 0)
-    processes = processes_of(config)
+    evaluations, processes = 2 + ((iterations - 1) // every if every else 0), processes_of(config)
     hours = (iterations * each + evaluations * evaluation) * processes / 3600
     device = gpu.name if processes == 1 else f"each of {processes} {gpu.name}"
     lines.append(

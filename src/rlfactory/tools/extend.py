@@ -20,13 +20,8 @@ def extended(
 ) -> Config:
     """A run's configuration with another number of iterations.
 
-    Args:
-        force: whether the learning rate may change.
-        forcing: what the caller writes for `force`, for the message.
-        command: a command that does it, for the message.
-
-    Raises:
-        PlanError: the run has gone further, or its learning rate depends on that number.
+    PlanError where the run has gone further; or where its learning rate depends on that number,
+    without `force`, for which the caller writes `forcing`, or a `command`.
     """
     done = max(all_checkpoints(RunFolder(run).checkpoints), default=0)
     if iterations < max(done, 1):

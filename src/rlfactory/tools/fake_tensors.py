@@ -150,14 +150,12 @@ def answered(func: Any, args: Any) -> Any:
     if not args or not isinstance(args[0], FakeTensor):
         return None
     name, tensor = func._overloadpacket.__name__, args[0]
-    if name == "_local_scalar_dense":
-        return True if tensor.dtype == torch.bool else SMALL if tensor.is_floating_point() else 0
+    if name == "_local_scalar_dense" and tensor.dtype != torch.bool:
+        return SMALL if tensor.is_floating_point() else 0
     if name == "nonzero":
         places = [torch.arange(size) for size in tensor.shape]
         return torch.cartesian_prod(*places).reshape(-1, tensor.ndim)
-    if name == "equal":
-        return True
-    return None
+    return True if name in ("equal", "_local_scalar_dense") else None
 
 
 def bytes_of(value: Any) -> int:

@@ -4,7 +4,6 @@ published.json has, of each such run, the words that make it and SHA-256 sums of
 metrics and of its weights at the end. `hardware.portable` makes them those of any processor.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,8 +11,8 @@ from typing import Any
 
 from rlfactory.config.frozen import Difference, differences, format_diff
 from rlfactory.config.overrides import plan_from_words
-from rlfactory.run.checkpoint.checksums import digest, read_manifest, versions
-from rlfactory.run.checkpoint.find import WEIGHTS_FILE, all_checkpoints, checkpoint_of
+from rlfactory.run.checkpoint.checksums import checksum, digest, read_manifest, versions
+from rlfactory.run.checkpoint.find import WEIGHTS_FILE, all_checkpoints
 from rlfactory.run.environment import differing
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.metrics import Record, read
@@ -55,25 +54,25 @@ def recorded(path: Path, words: Sequence[str]) -> dict[str, Any]:
     """What is stored of the run in the folder `path`, which `words` made."""
     folder = RunFolder(path)
     lines = read(folder.metrics)
-    newest = checkpoint_of(folder.checkpoints, max(all_checkpoints(folder.checkpoints)))
     scores = [{k: v for k, v in line.items() if k.startswith("eval/")} for line in lines]
-    return asdict(
-        Published(
-            [*words],
-            read_manifest(newest)["versions"],
-            [*map(_line_digest, lines)],
-            _weights_digest(folder),
-            [line for line in scores if line],
-        )
+    run = Published(
+        words=[*words],
+        versions=read_manifest(_newest(folder))["versions"],
+        lines=[*map(_line_digest, lines)],
+        weights=_weights_digest(folder),
+        scores=[line for line in scores if line],
     )
+    return asdict(run)
 
 
 def compare_published(path: Path, config: Config) -> int:
     """Compare a run, which need not have ended, with the published one of its configuration, and
     print how it differs; returns 0 if all that both have is equal, 1 if not, or without such a run.
     """
-    folder = RunFolder(path)
-    pairs = [(run, _differences(run, config)) for run in published()]
+    folder, pairs = RunFolder(path), list[tuple[Published, list[Difference]]]()
+    for run in published():
+        found = differences(plan_from_words(*run.words).config, config)
+        pairs.append((run, [row for row in found if row[0].split(".")[0] not in WITHOUT_EFFECT]))
     run, others = min(pairs, key=lambda pair: len(pair[1]))
     if others:
         print_error(
@@ -83,27 +82,21 @@ def compare_published(path: Path, config: Config) -> int:
         return 1
     lines = [*map(_line_digest, read(folder.metrics))]
     count = min(len(lines), len(run.lines))
-    found = [i for i in range(count) if lines[i] != run.lines[i]]
+    changed = [i for i in range(count) if lines[i] != run.lines[i]]
     weights = _weights_digest(folder)
     has_weights = weights is not None and run.weights is not None
     if not count:
         print_error(f"{path} has no line of metrics yet")
         return 1
-    if not found and (not has_weights or weights == run.weights):
+    if not changed and (not has_weights or weights == run.weights):
         ends = " and the weights" if has_weights else f", of {len(run.lines)} that are stored,"
         print(f"verified: {count} lines of metrics{ends} have the published bits")
         return 0
-    at = f"line {found[0] + 1} of {folder.metrics.name}" if found else WEIGHTS_FILE
-    print(f"{path} differs from the published run, first in {at}")
+    first = f"line {changed[0] + 1} of {folder.metrics.name}" if changed else WEIGHTS_FILE
+    print(f"{path} differs from the published run, first in {first}")
     for change in differing(run.versions, versions()):
         print(f"  other than then: {change}")
     return 1
-
-
-def _differences(run: Published, config: Config) -> list[Difference]:
-    planned = plan_from_words(*run.words).config
-    found = differences(planned, config)
-    return [row for row in found if row[0].split(".")[0] not in WITHOUT_EFFECT]
 
 
 def _line_digest(line: Record) -> str:
@@ -115,5 +108,8 @@ def _weights_digest(folder: RunFolder) -> str | None:
     """The sum of the weights after the run's last iteration; None if it has not ended."""
     if folder.read_status() != "done":
         return None
-    newest = checkpoint_of(folder.checkpoints, max(all_checkpoints(folder.checkpoints)))
-    return hashlib.sha256((newest / WEIGHTS_FILE).read_bytes()).hexdigest()
+    return checksum(_newest(folder) / WEIGHTS_FILE)
+
+
+def _newest(folder: RunFolder) -> Path:
+    return max(all_checkpoints(folder.checkpoints).items())[1]

@@ -76,9 +76,9 @@ def add_weight_sets(model: Any, config: Config, names: Sequence[str]) -> None:
     """Keep weight sets, which a checkpoint then fills; a reference that it does not have is what
     the run started from.
     """
-    begun, is_kept = config.get("begin_from"), REFERENCE in model.weights
-    begun = None if config.get("begin_as") == "merged" else begun
-    if begun and REFERENCE in names and not is_kept and config["reference_from"] == "start":
+    begun = None if config.get("begin_as") == "merged" else config.get("begin_from")
+    is_missing = REFERENCE in names and REFERENCE not in model.weights
+    if begun and is_missing and config["reference_from"] == "start":
         load_initial_weights(Path(begun), model)
     for name in names:
         model.weights.add(name)
@@ -128,13 +128,10 @@ def evaluate(path: Path, config: Config, best: bool) -> None:
     with restored_run(path, config, best) as (_, evaluator):
         evaluation = evaluator(config["evaluation"]["weights"])
         evaluators, sets = {"": evaluator, **evaluator.sets}, {"": evaluation, **evaluation.sets}
-        shown = []
-        what = f"samples in {path}"
-        with explain_disk_errors(path, what, resumes=False, numbers=OF_DISK):
+        shown, count = [], config["evaluation"]["grid"]
+        with explain_disk_errors(path, f"samples in {path}", resumes=False, numbers=OF_DISK):
             for of, own in sets.items():
-                files = EvaluationFiles(
-                    folder.prompt_set(of), evaluators[of], config["evaluation"]["grid"]
-                )
+                files = EvaluationFiles(folder.prompt_set(of), evaluators[of], count)
                 shown.append(files.write(name, own))
         Terminal().sections(mean_sections({of: own.scores for of, own in sets.items()}))
         for file in filter(None, shown):

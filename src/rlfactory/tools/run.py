@@ -79,9 +79,8 @@ class Run:
     @property
     def after(self) -> dict[str, float]:
         """The mean scores of the last evaluation."""
-        files = sorted(self.folder.evaluations.glob("[0-9]*.json"))
-        numbered = [int(file.stem) for file in files if file.stem.isdecimal()]
-        return self._means(max(numbered)) if numbered else {}
+        names = [file.stem for file in self.folder.evaluations.glob("[0-9]*.json")]
+        return self._means(max((int(name) for name in names if name.isdecimal()), default=0))
 
     def _means(self, iteration: int) -> dict[str, float]:
         return {
@@ -209,15 +208,17 @@ class Run:
         objects = {**self._objects, **live_of_run(given)}
         frozen = read_frozen(self.folder.config)
         missing = [name for name in references_in(frozen) if name not in objects]
-        if of_model:
-            objects |= dict.fromkeys(n for n in missing if n.partition(".")[0] in UNUSED)
-            missing = [name for name in missing if name not in objects]
-        if missing:
+        unused = [name for name in missing if of_model and name.partition(".")[0] in UNUSED]
+        objects |= dict.fromkeys(unused)
+        if missing := [name for name in missing if name not in objects]:
             described = read_json(self.folder.objects, dict[str, str])
-            raise PlanError(
-                Problem(name, f"was {described.get(name)} in memory; hand it over: {_how(name)}")
-                for name in missing
-            )
+            problems = []
+            for name in missing:
+                keyword, _, part = name.partition(".")  # one of several rewards
+                how = f"{keyword}={{'{part}': ...}}" if part else f"{keyword}=..."
+                message = f"was {described.get(name)} in memory; hand it over: {how}"
+                problems.append(Problem(name, message))
+            raise PlanError(problems)
         return objects
 
     def __repr__(self) -> str:
@@ -291,12 +292,6 @@ def required_listeners(given: Any) -> list[Any]:
     return listed
 
 
-def _how(name: str) -> str:
-    """The keyword argument that a live object was passed as; one of several rewards by its key."""
-    keyword, _, part = name.partition(".")
-    return f"{keyword}={{'{part}': ...}}" if part else f"{keyword}=..."
-
-
 def _load_exported(path: Path) -> Any:
     """A complete exported folder, loaded by the library that it is for."""
     from rlfactory.model.pipelines.hub import no_bars
@@ -305,10 +300,10 @@ def _load_exported(path: Path) -> Any:
         if (kind := pipeline_of(path)) is not None:
             import diffusers
 
-            if (path / PIPELINE_INDEX).is_file():
-                return diffusers.DiffusionPipeline.from_pretrained(path)
             from rlfactory.model.pipelines.modular import load_modular
 
+            if (path / PIPELINE_INDEX).is_file():
+                return diffusers.DiffusionPipeline.from_pretrained(path)
             return load_modular(getattr(diffusers, kind), path, {}, {})
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -319,8 +314,6 @@ def as_list(samples: "GeneratedSamples") -> list[Any]:
     """The images of samples for PIL, lists of frames of videos, or texts."""
     from rlfactory.utils.images import batch_to_pil
 
-    if samples.images is not None and samples.images.ndim == 5:
-        return [batch_to_pil(video) for video in samples.images]
-    if samples.images is not None:
-        return batch_to_pil(samples.images)
-    return list(samples.texts or ())
+    if (images := samples.images) is None:
+        return list(samples.texts or ())
+    return [batch_to_pil(video) for video in images] if images.ndim == 5 else batch_to_pil(images)

@@ -61,15 +61,12 @@ def sample(
     `samples.json` beside them holds the prompts and all settings. Nothing is overwritten.
 
     Args:
-        path: the run folder.
-        prompts: in the order in which their samples are written.
-        count: samples of each prompt.
+        count: samples of each prompt, in the order of the prompts.
         seed: keys their random numbers.
         out: the folder to write to, which is new or empty; by default the first free one of
             `samples/drawn_001`, `samples/drawn_002`, ... of the run.
         weights: the weight set: `policy`, `ema`, ...
         best: take the best checkpoint by evaluation score instead of the newest one.
-        options: settings that differ from those of the run.
         moved: paths by key, where the run's model lies elsewhere now.
     """
     config = sampling_config(located_config(path, moved), prompts, options)
@@ -85,8 +82,7 @@ def sample(
         samples = draw_samples(components, evaluator, texts, seed, weights)
         settings = {"run": str(path), "seed": seed, "weights": weights, "best": best}
         settings |= {name: value for name, value in asdict(options).items() if value is not None}
-        what = f"samples in {folder}"
-        with explain_disk_errors(folder, what, resumes=False, numbers=OF_DISK):
+        with explain_disk_errors(folder, f"samples in {folder}", resumes=False, numbers=OF_DISK):
             if samples.images is not None:
                 rows = _write_images(samples.images, samples.frame_rate, texts, folder)
             else:
@@ -107,36 +103,31 @@ def _write_images(
     images: Tensor, frame_rate: int, texts: Sequence[str], folder: Path
 ) -> list[dict[str, str]]:
     """Write a file for each image or video, and a grid; returns each one's prompt and file."""
-    rows = []
-    for number, (text, image) in enumerate(zip(texts, images, strict=True)):
+    names = [f"{number:03d}.{'gif' if images.ndim == 5 else 'png'}" for number in range(len(texts))]
+    for name, image in zip(names, images, strict=True):
         if image.ndim == 4:
-            name = f"{number:03d}.gif"
             save_animation(batch_to_pil(image), folder / name, frame_rate)
         else:
-            name = f"{number:03d}.png"
             to_pil(image).save(folder / name)
-        rows.append({"prompt": text, "file": name})
     grid([*beside_sources(images, texts)], texts, folder / "grid.png")
-    return rows
+    return [{"prompt": text, "file": name} for text, name in zip(texts, names, strict=True)]
 
 
 def _write_texts(
     answers: Sequence[str], texts: Sequence[str], model: Any, folder: Path
 ) -> list[dict[str, str]]:
     """Print answers, and write them to a page; returns each one's prompt, as typed and as given."""
-    given = [*map(model.as_given, texts)]
-    drawn = zip(given, answers, strict=True)
-    for prompt, group in groupby(drawn, key=itemgetter(0)):
-        print(printable(f"--- prompt, as the model is given it\n{prompt}"))
-        for _, answer in group:
-            print(printable(f"--- answer\n{answer}"))
-    pairs = [*zip(texts, answers, strict=True)]
-    page = "\n\n".join(f"**{plain(text)}**\n\n{plain(answer)}" for text, answer in pairs)
-    (folder / "texts.md").write_text(page + "\n", encoding="utf-8")
-    return [
-        {"prompt": text, "given": own, "text": answer}
-        for (text, answer), own in zip(pairs, given, strict=True)
+    rows = [
+        {"prompt": text, "given": model.as_given(text), "text": answer}
+        for text, answer in zip(texts, answers, strict=True)
     ]
+    for prompt, group in groupby(rows, key=itemgetter("given")):
+        print(printable(f"--- prompt, as the model is given it\n{prompt}"))
+        for row in group:
+            print(printable(f"--- answer\n{row['text']}"))
+    page = "\n\n".join(f"**{plain(row['prompt'])}**\n\n{plain(row['text'])}" for row in rows)
+    (folder / "texts.md").write_text(page + "\n", encoding="utf-8")
+    return rows
 
 
 def sampling_config(config: Config, prompts: Sequence[str], options: SamplingOptions) -> Config:

@@ -6,8 +6,9 @@ that the policy reads and writes: by the chat template, where there is one.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -74,8 +75,7 @@ class Pair:
     reference: str
 
 
-@dataclass(frozen=True)
-class EncodedPair:
+class EncodedPair(NamedTuple):
     """The token ids of a pair: prompt and completion, from the text before to the end of text."""
 
     chosen: Ids
@@ -85,7 +85,7 @@ class EncodedPair:
     @property
     def longest(self) -> int:
         """Tokens of the longest of the three."""
-        return max(len(self.chosen), len(self.rejected), len(self.reference))
+        return max(map(len, self))
 
 
 def reward_model(
@@ -120,14 +120,13 @@ def reward_model(
 
 def _load(base: str, seed: int) -> tuple[Any, Any, str]:
     """The network in float32 with a score of each token, its tokenizer, and its path."""
-    path, key = base, "BASE"
-    if RunFolder(Path(base)).config.is_file():
-        checkpoint = newest(RunFolder(Path(base)).checkpoints)
-        if checkpoint is None:
+    path, folder = base, RunFolder(Path(base))
+    if folder.config.is_file():
+        if (checkpoint := newest(folder.checkpoints)) is None:
             raise ModelError(f"{base} holds no checkpoint yet")
         path = str(checkpoint)
-    network, missing = load_scorer(path, key)
-    tokenizer = load_tokenizer(path, key=key)
+    network, missing = load_scorer(path, "BASE")
+    tokenizer = load_tokenizer(path, key="BASE")
     if not has_state_scores(network):
         message = f"{base} is a {type(network).__name__}, which has no score to read at each token"
         raise ModelError(f"{message}; name a causal language model")
@@ -157,23 +156,16 @@ def _train(
     with the statistics of reference completions.
     """
     course: list[dict[str, Any]] = []
-
-    def scores(pairs: Sequence[EncodedPair], name: str) -> Tensor:
-        return scores_of(network, [getattr(pair, name) for pair in pairs], options.micro_batch)
-
-    def measure(epoch: int, loss: float | None = None) -> None:
-        chosen, rejected = scores(held_out, "chosen"), scores(held_out, "rejected")
+    for epoch, loss in enumerate(chain([None], train(network, pairs, options))):
+        sides = [[pair.chosen for pair in held_out], [pair.rejected for pair in held_out]]
+        chosen, rejected = (scores_of(network, side, options.micro_batch) for side in sides)
         accuracy = float((chosen > rejected).float().mean())
         lost = float(bradley_terry(chosen, rejected).mean())
         trained = "" if loss is None else f"loss {loss:.4f}, "
         found = f"{trained}held-out loss {lost:.4f}, accuracy {accuracy:.3f}"
         print(f"epoch {epoch}/{options.epochs}: {found}", flush=True)
         course.append({"epoch": epoch, "loss": loss, "held_out_loss": lost, "accuracy": accuracy})
-
-    measure(0)
-    for epoch, loss in enumerate(train(network, pairs, options), start=1):
-        measure(epoch, loss)
-    references = scores(pairs, "reference")
+    references = scores_of(network, [pair.reference for pair in pairs], options.micro_batch)
     return {
         "pairs": len(pairs),
         "held_out": len(held_out),
@@ -291,16 +283,15 @@ def train(
     """
     parameters = [p for p in network.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=options.lr, weight_decay=0.0)
-    steps = options.epochs * -(-len(pairs) // options.batch)
-    step = 0
+    starts = range(0, len(pairs), options.batch)
     for epoch in range(options.epochs):
         order = np.random.default_rng([options.seed, epoch]).permutation(len(pairs)).tolist()
         total = 0.0
-        for first in range(0, len(order), options.batch):
+        for step, first in enumerate(starts, start=epoch * len(starts)):
             batch = [pairs[i] for i in order[first : first + options.batch]]
-            optimizer.param_groups[0]["lr"] = (1 - step / steps) * options.lr
+            done = step / (options.epochs * len(starts))
+            optimizer.param_groups[0]["lr"] = (1 - done) * options.lr
             total += len(batch) * _step(network, batch, options, optimizer)
-            step += 1
         yield total / len(pairs)
 
 

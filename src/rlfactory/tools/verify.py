@@ -48,12 +48,8 @@ OUTPUT = "output.txt"
 
 @dataclass(frozen=True)
 class Stretch:
-    """The iterations after `begin`, until `end`.
-
-    Attributes:
-        begin: the iteration of the checkpoint to begin from; 0: the beginning of the run.
-        end: the last iteration.
-        has_end: whether there is a checkpoint of the end, to compare with.
+    """The iterations after `begin`, that of a checkpoint or 0, until `end`; `has_end` says whether
+    there is a checkpoint of the end, to compare with.
     """
 
     begin: int
@@ -76,8 +72,6 @@ def verify(
     """Make a stretch of a run again in a temporary folder, and print how it differs.
 
     Args:
-        path: the run folder, which is only read.
-        config: its configuration.
         iteration: the last iteration of the stretch; None: that of the newest checkpoint.
         moved: paths by key, where the run's model and files lie elsewhere now.
         layout: the configuration to make it again with, where it has other batches or processes.
@@ -140,8 +134,8 @@ def _first_operation(
 
 def config_differences(folder: RunFolder, config: Config, stretch: Stretch) -> Iterator[str]:
     """How config.yaml differs from the configuration that the checkpoints were made with."""
-    steps = [step for step in (stretch.begin, stretch.end) if step]
-    for step in steps if stretch.has_end else steps[:-1]:
+    known = [stretch.begin, *([stretch.end] if stretch.has_end else [])]
+    for step in filter(None, known):
         saved = upgrade(load_state(checkpoint_of(folder.checkpoints, step))["config"])
         # an extended run has more iterations than its checkpoints say
         if changed := [c for c in differences(saved, config) if c[0] != "iterations"]:
@@ -255,16 +249,14 @@ def _printing_to(output: IO[str]) -> Iterator[None]:
 
 def _copy(folder: RunFolder, copy: RunFolder, stretch: Stretch) -> None:
     """Copy what a run needs that resumes at the stretch's begin; later files it removes itself."""
-    copy.path.mkdir(parents=True)
     for part in copy.parts:
-        part.mkdir()
+        part.mkdir(parents=True)
     copy.set_status("interrupted")
-    for own in (folder.inputs, *([folder.evaluations, folder.samples] if stretch.begin else [])):
-        if own.is_dir():
-            shutil.copytree(own, copy.path / own.name, dirs_exist_ok=True)
+    parts = [folder.inputs]
     if stretch.begin:
-        checkpoint = checkpoint_of(folder.checkpoints, stretch.begin)
-        shutil.copytree(checkpoint, copy.checkpoints / checkpoint.name)
+        begin = checkpoint_of(folder.checkpoints, stretch.begin).relative_to(folder.path)
+        shutil.copytree(folder.path / begin, copy.path / begin)
         shutil.copyfile(folder.metrics, copy.metrics)
-        if folder.prompt_sets.is_dir():
-            shutil.copytree(folder.prompt_sets, copy.prompt_sets)
+        parts += [folder.evaluations, folder.samples, folder.prompt_sets]
+    for part in filter(Path.is_dir, parts):
+        shutil.copytree(part, copy.path / part.name, dirs_exist_ok=True)

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -56,10 +56,8 @@ def verify(folder: Path) -> dict[str, Any]:
     Reads all files. DamagedError if one is missing, differs, or is not in the manifest.
     """
     content = read_manifest(folder)
-    if content.get("format") != FORMAT:
-        raise DamagedError(
-            f"its format is {content.get('format')}, and this version reads {FORMAT}"
-        )
+    if (written := content.get("format")) != FORMAT:
+        raise DamagedError(f"its format is {written}, and this version reads {FORMAT}")
     for path in folder.rglob("*"):
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             raise DamagedError(f"{path.relative_to(folder)} is not a regular file")
@@ -85,11 +83,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise DamagedError(f"it has no {MANIFEST_FILE}, so it was never finished")
     try:
         text = read_text(path)
-        content = dict(parse_json(text, path))
+        content: dict[str, Any] = parse_json(text, path)
         require_kind(content, _Manifest, path)
-    except (FileError, TypeError, ValueError) as error:
-        problem = error.problem if isinstance(error, FileError) else "it is no mapping"
-        raise DamagedError(f"{MANIFEST_FILE} can't be read ({problem})") from error
+    except FileError as error:
+        raise DamagedError(f"{MANIFEST_FILE} can't be read ({error.problem})") from error
     content.pop("digest")
     if _signed(content) != text.encode():
         raise DamagedError(f"{MANIFEST_FILE} has other content than was written")
@@ -107,10 +104,10 @@ def digest(values: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _file_names(folder: Path) -> Iterator[str]:
+def _file_names(folder: Path) -> list[str]:
     """The files but the manifest itself, sorted, relative to the folder."""
-    names = (p.relative_to(folder).as_posix() for p in folder.rglob("*") if not p.is_dir())
-    return iter(sorted(name for name in names if name != MANIFEST_FILE))
+    names = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if not p.is_dir()}
+    return sorted(names - {MANIFEST_FILE})
 
 
 def checksum(file: Path) -> str:

@@ -39,11 +39,8 @@ def all_checkpoints(checkpoints: Path) -> dict[int, Path]:
 def newest(checkpoints: Path, report: Callable[[str], None] | None = None) -> Path | None:
     """A run's last checkpoint whose checksums are right; None without one.
 
-    Args:
-        checkpoints: the run's folder of checkpoints.
-        report: called with a line about each damaged checkpoint, which is then renamed, so it is
-            not used again. Without it, as for commands that only read, damaged ones are skipped and
-            named in the log.
+    `report` is called with a line about each damaged one, which is then renamed, so it is not used
+    again. Without it, as for commands that only read, these are skipped and named in the log.
     """
     for _, folder in sorted(all_checkpoints(checkpoints).items(), reverse=True):
         try:
@@ -107,11 +104,10 @@ class Best:
 
     def beaten_by(self, scores: "Scores") -> bool:
         """Whether an evaluation is better than all before; NaN never is."""
-        too_far = self.kl is not None and scores.kl > self.kl
-        mean = scores.means()[self.main]
-        if self.step is not None and scores.better.get(self.main) == "lower":
-            return not too_far and mean < self.score
-        return not too_far and mean > self.score
+        if self.kl is not None and scores.kl > self.kl:
+            return False
+        mean, falls = scores.means()[self.main], scores.better.get(self.main) == "lower"
+        return mean < self.score if falls and self.step is not None else mean > self.score
 
     def take(self, step: int, scores: "Scores") -> None:
         """Make `step` the best one."""

@@ -2,7 +2,7 @@
 
 import logging
 import shlex
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -60,7 +60,8 @@ def load_checkpoint(folder: Path, model: ImageModel | TextModel) -> None:
     Any number of ranks reads what any other wrote, in full tensors or in shards.
 
     Raises:
-        RunFolderError: the average of the weights is wanted, and the run kept none.
+        RunFolderError: the average of the weights is wanted, and the run kept none; or the
+            checkpoint lacks the policy, or a set has other tensors than the model.
     """
     saved = _forms(folder)
     sets = {key.partition("/")[0] for key in saved}
@@ -69,7 +70,11 @@ def load_checkpoint(folder: Path, model: ImageModel | TextModel) -> None:
             f"{folder} holds no average of the weights, since nothing read it while it was saved;"
             " type --weights policy or evaluation.weights=policy"
         )
-    _require_weights_of(folder, model, saved, sets)
+    if unknown := sorted(sets - {POLICY, REFERENCE, OLD, EMA}):
+        raise RunFolderError(f"{folder}: the weights have a set {ascii(unknown[0])}; {OTHER}")
+    for name in sorted({POLICY, *sets}):
+        if difference := _difference(saved, model, name):
+            raise RunFolderError(f"{folder} has other weights: {name}/{difference}; {OTHER}")
     if is_sharded(folder):
         # imported here: it takes a second that most runs need not wait
         from rlfactory.run.checkpoint.sharded import load_weights
@@ -82,17 +87,6 @@ def load_checkpoint(folder: Path, model: ImageModel | TextModel) -> None:
 def holds_critic(folder: Path) -> bool:
     """Whether a checkpoint has weights of a critic."""
     return any(key.startswith(CRITIC) for key in _forms(folder))
-
-
-def _require_weights_of(
-    folder: Path, model: ImageModel | TextModel, saved: Mapping[str, Form], sets: Collection[str]
-) -> None:
-    """RunFolderError unless a checkpoint has the policy, and each set has the model's tensors."""
-    if unknown := sorted({*sets} - {POLICY, REFERENCE, OLD, EMA}):
-        raise RunFolderError(f"{folder}: the weights have a set {ascii(unknown[0])}; {OTHER}")
-    for name in sorted({POLICY, *sets}):
-        if difference := _difference(saved, model, name):
-            raise RunFolderError(f"{folder} has other weights: {name}/{difference}; {OTHER}")
 
 
 def _difference(saved: Mapping[str, Form], model: ImageModel | TextModel, name: str) -> str:
@@ -118,13 +112,10 @@ def load_optimizer(
     keep_options: bool = False,
     model: ImageModel | TextModel | None = None,
 ) -> None:
-    """Restore an optimizer's state.
+    """Restore an optimizer's state from a checkpoint.
 
-    Args:
-        folder: the checkpoint.
-        optimizer: restored in place.
-        keep_options: keep the optimizer's own learning rate, betas and so on, not the saved ones.
-        model: the model that it trains; needed where that, or the checkpoint, is sharded.
+    With `keep_options` it keeps its own learning rate, betas and so on, not the saved ones. The
+    model that it trains is needed where that, or the checkpoint, is sharded.
     """
     plain = _read_state(folder).get("optimizer")
     saved_shards = is_sharded(folder)
@@ -196,45 +187,38 @@ def load_initial_weights(
     model.
     """
     run = run.expanduser()
-    file = None if RunFolder(run).config.is_file() else find_adapters(run)
-    if file is not None:
+    source = None if RunFolder(run).config.is_file() else find_adapters(run)
+    if source is not None:
         names = (key.replace(".default", "") for key in model.weights.parameters)
         modules = {MATRIX.sub("", name) for name in names if MATRIX.search(name)}
-        adapters = read_adapters(file, known=modules)
+        adapters = read_adapters(source, known=modules)
         model.weights.load_full_state_dict(_adapter_state(adapters, model))
-        _follow_policy(model, reference)
-        log.info("starting with the adapters of %s", file)
-        return
-    checkpoint = newest(RunFolder(run).checkpoints)
-    if checkpoint is None:
-        raise RunFolderError(
-            f"begin_from: {run} holds no undamaged checkpoint; type"
-            f" rlfactory resume {shlex.quote(str(run))}"
-        )
-    if difference := _difference(_forms(checkpoint), model, POLICY):
-        raise RunFolderError(
-            f"begin_from: {run} trained other weights: {difference}; choose the"
-            " model as that run did, or type begin_from=null"
-        )
-    if is_sharded(checkpoint):
-        from rlfactory.run.checkpoint.sharded import load_weights
-
-        load_weights(checkpoint, model, [POLICY])
     else:
-        saved = read_tensors(checkpoint / WEIGHTS_FILE)
-        policy = {key: tensor for key, tensor in saved.items() if key.startswith(f"{POLICY}/")}
-        model.weights.load_full_state_dict(policy)
-    _follow_policy(model, reference)
-    log.info("starting with the weights of %s", checkpoint)
+        source = newest(RunFolder(run).checkpoints)
+        if source is None:
+            raise RunFolderError(
+                f"begin_from: {run} holds no undamaged checkpoint; type"
+                f" rlfactory resume {shlex.quote(str(run))}"
+            )
+        if difference := _difference(_forms(source), model, POLICY):
+            raise RunFolderError(
+                f"begin_from: {run} trained other weights: {difference}; choose the"
+                " model as that run did, or type begin_from=null"
+            )
+        if is_sharded(source):
+            from rlfactory.run.checkpoint.sharded import load_weights
 
-
-def _follow_policy(model: ImageModel | TextModel, reference: str) -> None:
-    """Set the weight sets that follow the policy equal to it."""
+            load_weights(source, model, [POLICY])
+        else:
+            saved = read_tensors(source / WEIGHTS_FILE)
+            policy = {key: tensor for key, tensor in saved.items() if key.startswith(f"{POLICY}/")}
+            model.weights.load_full_state_dict(policy)
     if reference == "start":
         model.weights.refer_to_policy()
     for name in (EMA, OLD):
         if name in model.weights:
             model.weights.update(name, decay=0.0)
+    log.info("starting with the weights of %s", source)
 
 
 def _adapter_state(adapters: AdapterFile, model: ImageModel | TextModel) -> dict[str, Tensor]:

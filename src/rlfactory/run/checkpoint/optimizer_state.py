@@ -38,13 +38,11 @@ def map_optimizer_state(
     optimizer: torch.optim.Optimizer,
 ) -> dict[int, dict[str, Any]]:
     """An optimizer's state with each tensor changed by `change(parameter name, tensor)`."""
-    names = parameter_names(model, optimizer)
-    return {
-        number: {
-            k: change(names[number], v) if isinstance(v, Tensor) else v for k, v in values.items()
-        }
-        for number, values in state.items()
-    }
+    names, changed = parameter_names(model, optimizer), dict[int, dict[str, Any]]()
+    for number, own in state.items():
+        tensors = {k: change(names[number], v) for k, v in own.items() if isinstance(v, Tensor)}
+        changed[number] = {**own, **tensors}
+    return changed
 
 
 OF_ADAM = {"step", "exp_avg", "exp_avg_sq"}
@@ -88,18 +86,15 @@ def require_moments(state: Mapping[str, Any], optimizer: torch.optim.Optimizer) 
     no gradient yet has none.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    kinds: dict[frozenset[str], int] = {}
+    is_adam = type(optimizer) in (torch.optim.AdamW, torch.optim.Adam)
     for number, values in state["state"].items():
         if type(number) is not int or not 0 <= number < len(parameters):
             raise ValueError(f"the optimizer has a moment of parameter {ascii(number)[:40]}")
         for name, value in values.items():
             if problem := _moment_problem(name, value, parameters[number]):
                 raise ValueError(f"the optimizer's {name} of parameter {number} {problem}")
-        kinds.setdefault(frozenset(values), number)
-    is_adam = type(optimizer) in (torch.optim.AdamW, torch.optim.Adam)
-    wrong = [number for names, number in kinds.items() if is_adam and not names >= OF_ADAM]
-    if wrong:
-        raise ValueError(f"the optimizer lacks moments of parameter {wrong[0]}")
+        if is_adam and not values.keys() >= OF_ADAM:
+            raise ValueError(f"the optimizer lacks moments of parameter {number}")
 
 
 def _moment_problem(name: object, value: object, parameter: Tensor) -> str:

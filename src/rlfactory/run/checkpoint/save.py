@@ -38,12 +38,9 @@ def begin_checkpoint(
     """Copy the state to the CPU, while training stands still; collective if the model is sharded.
 
     Args:
-        folder: the checkpoint's folder.
-        model: its weight sets are saved.
         exported: the weight set of which an export for other libraries is written too. Of a sharded
             model there is none: no process has all of it.
         state: all else that training has changed, as plain values: counters, controllers, ...
-        optimizer: its state is saved.
         about: more keys of the manifest, as plain values.
 
     Returns:
@@ -118,16 +115,14 @@ def checkpoint_bytes(
     Of a sharded network, which has no export, the sizes on this rank are multiplied by the ranks
     that have a shard.
     """
-    tensors = model.weights.state_dict()
-    sets = {key.split("/", 1)[0] for key in tensors}
+    tensors, sharding = model.weights.state_dict(), model.weights.sharding
     size = sum(tensor.nbytes for tensor in tensors.values())
-    sharding = model.weights.sharding
     moments = [] if optimizer is None else [v for s in optimizer.state.values() for v in s.values()]
     parts = [part for part in moments if isinstance(part, Tensor)]
-    moment_size = sum((p if sharding is None else sharding.local(p)).nbytes for p in parts)
-    if sharding is None:
-        return size + size // len(sets) + moment_size
-    return sharding.shard_size * (size + moment_size)
+    if sharding is not None:
+        return sharding.shard_size * (size + sum(sharding.local(part).nbytes for part in parts))
+    sets = {key.split("/", 1)[0] for key in tensors}
+    return size + size // len(sets) + sum(part.nbytes for part in parts)
 
 
 def _write_full(

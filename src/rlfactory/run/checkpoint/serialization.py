@@ -28,12 +28,9 @@ KIND = "$"
 def flatten(
     tree: object, reused: Mapping[str, Tensor] | None = None, copy: Copy | None = None
 ) -> tuple[Any, dict[str, Tensor]]:
-    """Split a tree into values fit for JSON and copies of its tensors on the CPU.
-
-    Args:
-        tree: nested mappings, lists and tuples of plain values and tensors.
-        reused: tensors of an earlier call, overwritten where name, shape and dtype are equal.
-        copy: makes a copy; None: `copy_to_cpu`.
+    """Split nested mappings, lists and tuples of plain values and tensors into values fit for JSON
+    and copies of the tensors on the CPU; those of an earlier call are `reused`, overwritten where
+    name, shape and dtype are equal.
 
     Returns:
         The values, and the tensors by their path in the tree: `state/0/exp_avg`.
@@ -145,11 +142,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 def read_forms(path: Path) -> dict[str, Form]:
     """The forms of the tensors in a file, from its header; RunFolderError as `read_tensors`."""
     with _explained(path), safe_open(path, "pt") as file:
-        slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-        return {
-            name: Form(tuple(part.get_shape()), part.get_dtype() in FLOATS)
-            for name, part in slices.items()
-        }
+        parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+        return {n: Form(tuple(p.get_shape()), p.get_dtype() in FLOATS) for n, p in parts.items()}
 
 
 @contextmanager
@@ -158,12 +152,9 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         require_file(path)
         yield
-    except FileNotFoundError as error:
-        raise RunFolderError(f"{path} is missing; remove its checkpoint, to use another") from error
     except FileError as error:
         raise RunFolderError(str(error)) from error
     except (*ERRORS, OSError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise RunFolderError(
-            f"{path} can't be read ({reason}); remove its checkpoint, to use another"
-        ) from error
+        reason = f"can't be read ({' '.join(str(error).split())[:200]})"
+        problem = "is missing" if isinstance(error, FileNotFoundError) else reason
+        raise RunFolderError(f"{path} {problem}; remove its checkpoint, to use another") from error

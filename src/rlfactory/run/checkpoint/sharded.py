@@ -77,12 +77,10 @@ def begin_shards(
 
 def saved_forms(checkpoint: Path) -> dict[str, Form]:
     """The form of each full tensor of the weight sets, under `set/parameter`."""
+    stored = {k: v for k, v in _tensors(checkpoint).items() if k.startswith(WEIGHTS)}
     return {
-        key.removeprefix(WEIGHTS): Form(
-            tuple(tensor.size), tensor.properties.dtype.is_floating_point
-        )
-        for key, tensor in _tensors(checkpoint).items()
-        if key.startswith(WEIGHTS)
+        key.removeprefix(WEIGHTS): Form(tuple(own.size), own.properties.dtype.is_floating_point)
+        for key, own in stored.items()
     }
 
 

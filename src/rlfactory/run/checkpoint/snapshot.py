@@ -24,11 +24,8 @@ class Snapshot:
     """A copy on the CPU of the weight sets that change, and of the optimizer state.
 
     From a GPU it goes to pinned memory: the GPU copies before it computes what follows, for which
-    the host does not wait. The memory of one copy is reused by the next.
-
-    Args:
-        copies: False in ranks that need none, because another one has equal weights and saves them:
-            they only note the iteration.
+    the host does not wait. The memory of one copy is reused by the next. Ranks that need none,
+    because another one has equal weights and saves them, only note the iteration: no `copies`.
 
     Attributes:
         iteration: that of the last `take`; None before, or where a copy was not completed.

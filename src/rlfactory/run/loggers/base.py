@@ -65,11 +65,7 @@ class Logger(ABC):
         del state, iteration
 
     def restart(self, run_dir: Path) -> None:
-        """Prepare to log all of a run, perhaps once more; called before `start`.
-
-        Args:
-            run_dir: the run folder.
-        """
+        """Prepare to log all of a run folder, perhaps once more; called before `start`."""
         del run_dir
 
     def state_dict(self) -> dict[str, Any]:
@@ -119,17 +115,10 @@ class Logger(ABC):
 class NoLogger(Logger):
     """No service: metrics.jsonl alone."""
 
-    def start(self, run_dir: Path, config: Mapping[str, Any]) -> None:
+    def _nothing(self, *_: object, **__: object) -> None:
         """Do nothing."""
 
-    def log(self, iteration: int, values: Mapping[str, float]) -> None:
-        """Do nothing."""
-
-    def images(self, iteration: int, name: str, path: Path, caption: str = "") -> None:
-        """Do nothing."""
-
-    def finish(self) -> None:
-        """Do nothing."""
+    start = log = images = finish = _nothing
 
 
 class HostedRun(Logger):
@@ -203,9 +192,8 @@ def log_samples(logger: Logger, iteration: int, path: Path, prompt_set: str = ""
     """
     table_file = path.with_suffix(".json")
     table = SampleTable.load(table_file) if table_file.is_file() else None
-    grid, cells = (
-        name.replace("/", f"/{prompt_set}/") if prompt_set else name for name in (GRID, TABLE)
-    )
+    inside = f"/{prompt_set}/" if prompt_set else "/"
+    grid, cells = GRID.replace("/", inside), TABLE.replace("/", inside)
     if path.suffix == ".png":
         logger.images(iteration, grid, path, "" if table is None else table.title)
     if table is not None:
@@ -221,9 +209,7 @@ def save_link(run_dir: Path, name: str, url: str | None) -> None:
 def logger_links(run_dir: Path) -> dict[str, str]:
     """The addresses that `save_link` has written, by the services' names."""
     path = run_dir / LINKS
-    if not path.exists():
-        return {}
-    return read_json(path, dict[str, str], remedy="remove it")
+    return read_json(path, dict[str, str], remedy="remove it") if path.exists() else {}
 
 
 def group_of(run_dir: Path) -> str | None:
@@ -244,7 +230,7 @@ def group_of(run_dir: Path) -> str | None:
 def known_id(path: Path, saved: str | None = None) -> str:
     """The run id in the file `path`, else the `saved` one of a checkpoint, else a new one."""
     kept = read_text(path, remedy="remove it").strip() if path.exists() else ""
-    return kept or (saved if isinstance(saved, str) else None) or new_id()
+    return kept or (saved if isinstance(saved, str) else "") or new_id()
 
 
 def new_id() -> str:

@@ -35,11 +35,8 @@ class FaultTolerant(Logger):
     """Passes every call on to its loggers, in order, until one raises, or does not return within
     `SECONDS`: that one gets no more calls until the process ends.
 
-    Calls after a gap would hide it. `rlfactory sync` sends everything from the run folder.
-
-    Args:
-        makers: make the loggers, by name; one that can't be made is left out.
-        show: called with a line on a failure.
+    Calls after a gap would hide it. `rlfactory sync` sends everything from the run folder. A logger
+    that can't be made is left out; `show` is called with a line on a failure.
 
     Raises:
         UserError: a logger may not be made, or a package is missing, as its message says.
@@ -93,13 +90,14 @@ class _Guarded:
         self._failed = False
         self._thread = WorkerThread(f"logger {name}")
         self._logger: Logger = NoLogger()
-        self._try(partial(self._make, make))
 
-    def _make(self, make: Callable[[], Logger]) -> None:
-        logger = make()
-        if not isinstance(logger, Logger):
-            raise TypeError(f"{type(logger).__name__} is no Logger")
-        self._logger = logger
+        def keep() -> None:
+            logger = make()
+            if not isinstance(logger, Logger):
+                raise TypeError(f"{type(logger).__name__} is no Logger")
+            self._logger = logger
+
+        self._try(keep)
 
     def tell(self, method: str, *args: object, **kwargs: object) -> None:
         """Make a call, unless one has failed."""
@@ -127,21 +125,18 @@ class _Guarded:
         try:
             self._thread.call(call, seconds or SECONDS)
         except (Exception, SystemExit) as error:  # a service's client may raise anything
-            may_not_be_made = self.run_dir is None and isinstance(error, passes)
-            if may_not_be_made and not self._failed:
+            if self._failed:
+                return
+            if self.run_dir is None and isinstance(error, passes):  # it may not be made
                 raise
-            self._fail("can't be used" if isinstance(error, UserError) else _reason(error))
-
-    def _fail(self, reason: str) -> None:
-        if self._failed:
-            return
-        self._failed = True
-        log.warning("the logger %s failed", self.name, exc_info=True)
-        command = f"rlfactory sync {shlex.quote(str(self.run_dir or 'RUN'))}"
-        self.show(
-            f"logger {self.name} failed ({reason}); the run continues without it, and"
-            f" metrics.jsonl has everything. Afterwards, type: {command}"
-        )
+            self._failed = True
+            log.warning("the logger %s failed", self.name, exc_info=True)
+            reason = "can't be used" if isinstance(error, UserError) else _reason(error)
+            command = f"rlfactory sync {shlex.quote(str(self.run_dir or 'RUN'))}"
+            self.show(
+                f"logger {self.name} failed ({reason}); the run continues without it, and"
+                f" metrics.jsonl has everything. Afterwards, type: {command}"
+            )
 
 
 def _reason(error: BaseException) -> str:

@@ -93,7 +93,10 @@ def base_model(config: Mapping[str, Any], media: str) -> BaseModel:
     """The base model of a run's configuration."""
     path: str = config["model"]["path"]
     if is_reference(path):
-        here = _origin(live(path))
+        model = live(path)
+        network = model[0] if isinstance(model, tuple) else model
+        # as far as its config says where it was loaded from
+        here = str(getattr(network.config, "_name_or_path", None) or "a model in memory")
         return BaseModel(here, None, Path(here).name)
     if media == "texts" and (file := gguf_of(Path(path).expanduser())) is not None:
         folder = file.parent.absolute()
@@ -104,27 +107,16 @@ def base_model(config: Mapping[str, Any], media: str) -> BaseModel:
     if not Path(found).exists():
         return BaseModel(found, found, found)
     folder = Path(found).absolute()
-    hub_id = _cached_id(folder)
+    parts = folder.parts if folder.is_relative_to(hub_cache().absolute()) else ()
+    # a folder of the hub's cache is `models--owner--name/snapshots/commit`
+    cached = [part.removeprefix("models--") for part in parts if part.startswith("models--")]
+    hub_id = cached[-1].replace("--", "/") if cached else None
     variant, lost = None, list[str]()
     if (folder / PIPELINE_INDEX).is_file():
         index = index_of(folder)
         variant = variant_of(folder)
         lost = [name for name in left_out(folder) if (index.get(name) or [None])[0]]
     return BaseModel(str(folder), hub_id, hub_id or folder.name, variant=variant, lost=lost)
-
-
-def _cached_id(folder: Path) -> str | None:
-    """The hub id of a folder in the hub's cache, `models--owner--name/snapshots/commit`."""
-    if not folder.is_relative_to(hub_cache().absolute()):
-        return None
-    names = [part for part in folder.parts if part.startswith("models--")]
-    return names[-1].removeprefix("models--").replace("--", "/") if names else None
-
-
-def _origin(model: Any) -> str:
-    """The folder or hub id that a model in memory was loaded from, as far as its config says."""
-    network = model[0] if isinstance(model, tuple) else model
-    return str(getattr(network.config, "_name_or_path", None) or "a model in memory")
 
 
 def without_folders(value: Any) -> Any:

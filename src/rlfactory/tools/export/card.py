@@ -86,31 +86,26 @@ def write_card(folder: Path, info: ExportInfo, snippet: Snippet, notes: Sequence
 
 
 def _card_data(info: ExportInfo) -> ModelCardData:
-    is_text, adapters = info.media == "texts", info.form == LORA
-    of_texts = "peft" if adapters else "transformers"
-    read = "image" if info.pictures else "text"
+    library = "diffusers"
+    task = f"{'image' if info.pictures else 'text'}-to-{info.media.removesuffix('s')}"
+    if info.media == "texts":
+        library, task = "peft" if info.form == LORA else "transformers", "text-generation"
     tags = ["rlfactory", "reinforcement-learning", info.config["choices"]["algo"]]
-    return ModelCardData(
-        base_model=info.base.hub_id,
-        library_name=of_texts if is_text else "diffusers",
-        pipeline_tag="text-generation" if is_text else f"{read}-to-{info.media.removesuffix('s')}",
-        tags=tags + (["lora"] if info.form in (LORA, MERGED) else []),
-    )
+    tags += ["lora"] if info.form in (LORA, MERGED) else []
+    base = info.base.hub_id
+    return ModelCardData(base_model=base, library_name=library, pipeline_tag=task, tags=tags)
 
 
 def _notes(info: ExportInfo) -> list[str]:
-    notes = []
-    if info.form == LORA and info.file is not None:
-        notes.append(f"ComfyUI reads `{info.file}` from its folder `models/loras`.")
-    elif info.form == LORA and info.media != "texts":
-        places = {n: f", subfolder={n!r}" if len(info.networks) > 1 else "" for n in info.networks}
-        calls = [f"`PeftModel.from_pretrained(pipe.{n}, PATH{own})`" for n, own in places.items()]
-        notes.append(f"PEFT opens the same folder: {', '.join(calls)}.")
     if info.form != LORA:
-        notes.append("All parts are in float32; pass `dtype=torch.bfloat16` for half the memory.")
-    if info.form != LORA and info.config["model"]["_target_"].endswith(".SD"):
-        notes.append("The pipeline has no safety checker, as none was loaded in training.")
-    return notes
+        notes = ["All parts are in float32; pass `dtype=torch.bfloat16` for half the memory."]
+        checker = "The pipeline has no safety checker, as none was loaded in training."
+        return [*notes, *([checker] if info.config["model"]["_target_"].endswith(".SD") else [])]
+    if info.file is not None:
+        return [f"ComfyUI reads `{info.file}` from its folder `models/loras`."]
+    places = {n: f", subfolder={n!r}" if len(info.networks) > 1 else "" for n in info.networks}
+    calls = [f"`PeftModel.from_pretrained(pipe.{n}, PATH{own})`" for n, own in places.items()]
+    return [] if info.media == "texts" else [f"PEFT opens the same folder: {', '.join(calls)}."]
 
 
 def _scores(info: ExportInfo) -> list[str]:

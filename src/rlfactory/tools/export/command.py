@@ -52,7 +52,6 @@ class ExportOptions:
 
     Attributes:
         weights: the weight set: `policy`, `ema`, ...
-        merge: merge LoRA adapters into the weights.
         in_one_file: adapters in one file, with the names that ComfyUI reads.
         repo: the repository of the hub that the folder will be uploaded to, for its card.
     """
@@ -74,7 +73,6 @@ def export(
     """Write a run's weights for other libraries, and print the code that loads them.
 
     Args:
-        path: the run folder.
         to: the folder to write to, which must not exist or be empty; None, with `upload`, for a
             temporary one.
         best: take the best checkpoint by evaluation score instead of the newest one.
@@ -105,20 +103,15 @@ def export_run(
     """
     has_adapters = config["model"]["finetune"] == "lora"
     form = (MERGED if options.merge else LORA) if has_adapters else FULL
-    model = instantiate_group(
-        config,
-        "model",
-        device=torch.device("cpu"),
-        seed=config["seed"],
-        has_critic=holds_critic(checkpoint),
-    )
+    made = {"device": torch.device("cpu"), "seed": config["seed"]}
+    model = instantiate_group(config, "model", **made, has_critic=holds_critic(checkpoint))
     merge_adapters_below(config, model)
-    if options.in_one_file and (form != LORA or model.media != "images"):
-        raise UserError(
-            f"--format comfyui: is for LoRA adapters of image models, and this exports {form} of"
-            f" {model.media}; leave it out"
-        )
     if options.in_one_file:
+        if form != LORA or model.media != "images":
+            raise UserError(
+                f"--format comfyui: is for LoRA adapters of image models, and this exports {form}"
+                f" of {model.media}; leave it out"
+            )
         lost = [key for key in model.lora.state_dict() if key.startswith(model.outside_comfyui)]
         if lost:
             parts = ", ".join(sorted({key.partition(".")[0] for key in lost}))
@@ -184,13 +177,14 @@ def _write_weights(folder: Path, info: ExportInfo, model: Any) -> None:
                 content["task_type"] = "CAUSAL_LM"
             path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     else:
-        own, path = model.lora.metadata(), folder / info.file
+        own = model.lora.metadata()
         options = {"pipeline": model.pipeline, "rank": own["r"], "alpha": own["lora_alpha"]}
-        write_lora_file(path, model.lora.state_dict(), **options)
+        write_lora_file(folder / info.file, model.lora.state_dict(), **options)
 
 
 def _snippet(info: ExportInfo, model: Any, source: Source) -> Snippet:
-    config, prompt = info.config, _example_prompt(info)
+    config, first = info.config, info.run.evaluation(0)
+    prompt = Scores.load(first).prompts[0] if first.is_file() else "a red circle"
     if info.media == "texts":
         return text_snippet(
             config,
@@ -204,9 +198,8 @@ def _snippet(info: ExportInfo, model: Any, source: Source) -> Snippet:
     evaluation = config["evaluation"]
     if evaluation["size"]:
         model.resolution = model.resolution_of(evaluation["size"])
-    sigmas = noise_levels(
-        instantiate_group(config, "schedule"), model.resolution, evaluation["steps"]
-    )
+    schedule = instantiate_group(config, "schedule")
+    sigmas = noise_levels(schedule, model.resolution, evaluation["steps"])
     return image_snippet(model, config, sigmas, source, prompt=prompt)
 
 
@@ -221,12 +214,6 @@ def _generation(info: ExportInfo, model: Any) -> dict[str, Any]:
     # ids that no token has: the run never draws them
     unused = {"suppress_tokens": [*model.unused_ids]} if model.unused_ids else {}
     return {"do_sample": True, "max_new_tokens": dynamics["length"], **drawn, **of_ends, **unused}
-
-
-def _example_prompt(info: ExportInfo) -> str:
-    """The first evaluation prompt."""
-    first = info.run.evaluation(0)
-    return Scores.load(first).prompts[0] if first.is_file() else "a red circle"
 
 
 @contextmanager
@@ -262,8 +249,7 @@ def write_lora_file(
     Args:
         state: A `[rank, in, ...]` and B `[out, rank, ...]` of each layer, by PEFT's names.
         pipeline: the class of the diffusers pipeline.
-        rank: of all adapters.
-        alpha: of all adapters; they are scaled by alpha / rank.
+        rank, alpha: of all adapters, which are scaled by alpha / rank.
     """
     if pipeline in UNETS:
         for name, original in ORIGINAL_SDXL.items():

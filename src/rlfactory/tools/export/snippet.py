@@ -87,9 +87,8 @@ def image_snippet(
     lacks = [f", {n}=None" for n, part in parts if part is None and n not in optional]
     given = "".join(part for part in lacks if part not in whole)
     loads = [f"pipe = {kind}.from_pretrained({whole}{given}, dtype=torch.{dtype})"]
-    sample = "image = pipe({}).images[0]"
-    if model.media == "videos":
-        sample = "frames = pipe({}).frames[0]"
+    is_video = model.media == "videos"
+    sample = "frames = pipe({}).frames[0]" if is_video else "image = pipe({}).images[0]"
     if is_modular(model.pipe):
         guidance = own.pop("guidance_scale", None)
         imports, loads = _loading_of_blocks(model.pipe, whole, dtype, guidance)
@@ -102,7 +101,8 @@ def image_snippet(
                 loads.append(f"pipe.{part}.load_lora_adapter({given})")
             else:
                 loads.append(f"pipe.load_lora_weights({source.path!r}{named})")
-    takes_levels = _takes_levels(kind)
+    known = inspect.signature(getattr(diffusers, kind).__call__).parameters
+    takes_levels = "sigmas" in known or "kwargs" in known  # a modular pipeline takes any keyword
     name, options = _replacement(model.pipe.scheduler, config, with_shift=not takes_levels)
     if any(model.pipe.scheduler.config.get(key) != value for key, value in options.items()):
         imports = sorted([name, *imports])
@@ -192,8 +192,8 @@ def text_snippet(
         options["stop_strings"] = stop
     begun = [f'begun = tokenizer({begin}{prompt!r}, return_tensors="pt")']
     if messages is not None:
-        given = config["model"].get("chat_options") or {}
-        extra = "".join(f", {name}={value!r}" for name, value in given.items())
+        given = config["model"].get("chat_options")
+        extra = f", {_keywords(given)}" if given else ""
         begun = [
             f"messages = {[*messages]!r}",
             "begun = tokenizer.apply_chat_template(",
@@ -229,12 +229,6 @@ def set_scheduler(pipe: Any, config: Config) -> None:
         pipe.scheduler = getattr(diffusers, name).from_config(pipe.scheduler.config, **options)
 
 
-def _takes_levels(pipeline: str) -> bool:
-    """Whether a pipeline's call takes noise levels; that of a modular one takes any keyword."""
-    known = inspect.signature(getattr(diffusers, pipeline).__call__).parameters
-    return "sigmas" in known or "kwargs" in known
-
-
 def _replacement(
     scheduler: Any, config: Config, *, with_shift: bool
 ) -> tuple[str, Mapping[str, Any]]:
@@ -245,10 +239,9 @@ def _replacement(
     schedule, name = config["schedule"], type(scheduler).__name__
     typed = schedule.get("shift")
     if (spacing := spacing_of(schedule)) is not None:
-        own = {"timestep_spacing": spacing}
-        if "steps_offset" in schedule:
-            own["steps_offset"] = schedule["steps_offset"]
-        return "DDIMScheduler", {**own, "set_alpha_to_one": False, "clip_sample": False}
+        own = {key: schedule[key] for key in ("steps_offset",) if key in schedule}
+        fixed = {"set_alpha_to_one": False, "clip_sample": False}
+        return "DDIMScheduler", {"timestep_spacing": spacing, **own, **fixed}
     if name != DPM_SOLVER:
         if not with_shift or not isinstance(typed, int | float):
             return name, {}

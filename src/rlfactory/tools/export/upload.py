@@ -84,13 +84,11 @@ class Upload:
         try:
             yield
         except HfHubHTTPError as error:
-            status = error.response.status_code if error.response is not None else 0
-            if status in (401, 403):
-                raise UploadError(
-                    f"--push: the token may not write to {self.repo}; type `hf auth login` and give"
-                    " it one that may"
-                ) from error
-            raise UploadError(f"--push: the hub refused: {first_line(error)}") from error
+            problem = f"the hub refused: {first_line(error)}"
+            if getattr(error.response, "status_code", 0) in (401, 403):
+                may_not = f"the token may not write to {self.repo}"
+                problem = f"{may_not}; type `hf auth login` and give it one that may"
+            raise UploadError(f"--push: {problem}") from error
         except (HTTPError, OSError) as error:
             reason = first_line(error)
             raise UploadError(f"--push: no hub answers ({reason}); {self._later()}") from error
@@ -99,7 +97,5 @@ class Upload:
         """What to type where there is a network."""
         to = shlex.quote(str(self.to or Path(self.repo).name))
         here = f"`rlfactory export {shlex.quote(str(self.run))} --to {to}` works without it, and "
-        return (
-            f"{'' if self.to and self.to.exists() else here}where there is a network,"
-            f" `hf upload {self.repo} {to}` uploads the folder"
-        )
+        here = "" if self.to and self.to.exists() else here
+        return f"{here}where there is a network, `hf upload {self.repo} {to}` uploads the folder"

@@ -167,9 +167,8 @@ class Survey:
         moved on average; positions where it moved in the other one have weight 0.
         """
         change = self.tuned.lens[:, -1].exp() - self.base.lens[:, -1].exp()
-        sign = torch.ones(len(self.ids))
-        sign[len(self.ids) // 2 :] = -1
-        weights = (change * sign).clamp(min=0)
+        half = len(self.ids) // 2
+        weights = torch.cat([change[:, :half], -change[:, half:]], 1).clamp(min=0)
         weights = weights / weights.sum(0).clamp(min=1e-12)
         base, tuned = ((view.parts * weights[:, None]).sum(0) for view in (self.base, self.tuned))
         return base, tuned
@@ -253,7 +252,10 @@ def _direction_view(
 
     before, after = (_response_means(net, texts, partial(along, net)) for net in (base, tuned))
     by_prompt = [group_means(parts.sum(1), groups).numpy() for parts in (before, after)]
-    order = _token_cosines(base, direction).argsort(descending=True)
+    tokens = base.W_U.detach()
+    tokens = tokens - tokens.mean(1, keepdim=True)
+    cosines = u[0] @ tokens / (tokens.norm(dim=0) * u.norm()).clamp(min=1e-12)
+    order = cosines.cpu().argsort(descending=True)
     return DirectionView(
         gap=good_minus_bad(before[scored], scores, scored_groups),
         shift=(after - before).mean(0),
@@ -268,17 +270,5 @@ def _response_means(
     bridge: TransformerBridge, texts: Texts, measure: Callable[[Stream], Tensor]
 ) -> Tensor:
     """The mean `[B, ...]` over each response of what is measured at its positions, `[P, ...]`."""
-    means = []
-    for part, stream in streams(bridge, texts):
-        found = measure(stream)
-        means.append(group_means(found, part.foretold.nonzero()[:, 0].to(found.device)).cpu())
-    return torch.cat(means)
-
-
-def _token_cosines(bridge: TransformerBridge, direction: Tensor) -> Tensor:
-    """The cosine `[V]` of the direction with each token's centred unembedding."""
-    tokens = bridge.W_U.detach()
-    tokens = tokens - tokens.mean(1, keepdim=True)
-    u = direction.to(tokens.device)
-    cosine: Tensor = u @ tokens / (tokens.norm(dim=0) * u.norm()).clamp(min=1e-12)
-    return cosine.cpu()
+    found = ((part.foretold.nonzero()[:, 0], measure(own)) for part, own in streams(bridge, texts))
+    return torch.cat([group_means(x, rows.to(x.device)).cpu() for rows, x in found])

@@ -18,14 +18,10 @@ _TOLERANCE = 1e-3
 
 def part_names(layers: int, heads: int) -> list[str]:
     """The names of the N parts that contributions are given for, in the order of writing."""
-    inner = [
-        name
-        for layer in range(1, layers + 1)
-        for name in (
-            *(f"head {layer}.{head}" for head in range(1, heads + 1)),
-            *(f"attention bias {layer}", f"MLP {layer}"),
-        )
-    ]
+    inner = list[str]()
+    for layer in range(1, layers + 1):
+        inner += [f"head {layer}.{head}" for head in range(1, heads + 1)]
+        inner += [f"attention bias {layer}", f"MLP {layer}"]
     return ["embeddings", *inner, "constant"]
 
 

@@ -19,7 +19,6 @@ from rlfactory.tools.inspect.hooked_model import END, InspectionError, token_nam
 from rlfactory.tools.restore import located_config, restored_run
 from rlfactory.utils.console import number
 
-FIGURES = ("lens", "attribution", "direction")
 _SAMPLES = 3  # how many of the best and of the worst are shown
 NO_DIRECTION = "No two samples of a prompt differ in reward in the base, so there is no direction."
 
@@ -41,13 +40,9 @@ def contents(survey: Survey, tokenizer: Any) -> dict[str, Any]:
         }
         for k, token in enumerate(survey.ids.tolist())
     ]
-    half = len(tokens) // 2
-    return {
-        "rose": tokens[:half],
-        "fell": tokens[half:],
-        "direction": _direction(survey, tokenizer),
-        "samples": samples(survey, tokenizer),
-    }
+    half, direction = len(tokens) // 2, _direction(survey, tokenizer)
+    shown = {"direction": direction, "samples": samples(survey, tokenizer)}
+    return {"rose": tokens[:half], "fell": tokens[half:], **shown}
 
 
 def _direction(survey: Survey, tokenizer: Any) -> dict[str, Any] | None:
@@ -102,18 +97,10 @@ def page(found: dict[str, Any], title: str, subtitle: str, figures: Sequence[str
     says what good is.
     """
     reach = max((abs(t["change"]) for s in found["samples"] for t in s["tokens"]), default=1.0)
-    return template("inspect.html").render(
-        found,
-        factor=factor,
-        number=number,
-        largest=largest,
-        moved=moved,
-        reach=reach or 1.0,
-        title=title,
-        subtitle=subtitle,
-        no_direction=NO_DIRECTION,
-        figures=figures,
-    )
+    functions = {"factor": factor, "number": number, "largest": largest, "moved": moved}
+    shown = {"title": title, "subtitle": subtitle, "no_direction": NO_DIRECTION}
+    html = template("inspect.html")
+    return html.render(found, reach=reach or 1.0, figures=figures, **functions, **shown)
 
 
 def moved(token: dict[str, Any]) -> dict[str, float]:
@@ -162,6 +149,6 @@ def inspect(
         figures.draw_direction(result, out / "direction.png", subtitle)
     found = contents(result, model.tokenizer)
     write_json(out / "inspect.json", found)
-    drawn = [each for each in FIGURES if (out / f"{each}.png").is_file()]
+    drawn = ["lens", "attribution", *(["direction"] if result.direction is not None else [])]
     write_text(out / "inspect.html", page(found, name, subtitle, drawn))
     print(f"figures and texts: {out / 'inspect.html'}; numbers: {out / 'inspect.json'}")

@@ -186,7 +186,5 @@ def _names(survey: Survey, tokenizer: Any) -> list[str]:
 
 
 def _short(part: str) -> str:
-    shorter = {"embeddings": "emb", "constant": "const", "attention ": "A", "MLP ": "M"}
-    for long, short in shorter.items():
-        part = part.replace(long, short)
-    return part
+    word, _, layer = part.partition(" ")
+    return {"embeddings": "emb", "constant": "const", "attention": "A", "MLP": "M"}[word] + layer

@@ -55,12 +55,8 @@ class Texts:
 
 def texts_of(tokens: Tokens) -> Texts:
     """Prompts and responses joined, without the padding between them, on the CPU."""
-    rows = [
-        torch.cat([prompt[real], response[kept]]).cpu()
-        for prompt, real, response, kept in zip(
-            tokens.prompt, tokens.prompt_mask, tokens.response, tokens.mask, strict=True
-        )
-    ]
+    parts = zip(tokens.prompt, tokens.prompt_mask, tokens.response, tokens.mask, strict=True)
+    rows = [torch.cat([prompt[real], text[kept]]).cpu() for prompt, real, text, kept in parts]
     ids = pad_sequence(rows, batch_first=True)
     at, prompts = torch.arange(ids.shape[1]), tokens.prompt_mask.sum(1).cpu()[:, None]
     lengths = torch.tensor([[len(row)] for row in rows])
@@ -142,14 +138,11 @@ def read(bridge: TransformerBridge, ids: Tensor, where: Tensor) -> Stream:
     """Run the network on `ids` `[B, T]`; P are the positions where `where` `[B, T]` is true."""
     names = [f"blocks.{i}.{part}" for i in range(bridge.cfg.n_layers) for part in _PARTS]
     kept = {_START, _SCALE, _FINAL, *names}
-    device = bridge.cfg.device
-    mask = torch.ones_like(ids).to(device)
-    _, cache = bridge.run_with_cache(
-        ids.to(device), attention_mask=mask, names_filter=lambda name: name in kept
-    )
+    ids, where = ids.to(bridge.cfg.device), where.to(bridge.cfg.device)
+    mask = torch.ones_like(ids)
+    _, cache = bridge.run_with_cache(ids, attention_mask=mask, names_filter=kept.__contains__)
     if missing := kept - {*cache}:
         raise InspectionError(f"this network has no {min(missing)}, which networks like GPT-2 have")
-    where = where.to(device)
 
     def layers(part: str) -> Tensor:
         values = [cache[f"blocks.{i}.{part}"][where] for i in range(bridge.cfg.n_layers)]

@@ -150,13 +150,10 @@ class Service:
 
     def _read(self, body: bytes) -> Samples:
         """The samples of a body; an HTTPException if it is malformed or too large."""
+        code, samples, most = 400, self.settings.max_samples, self.settings.max_megapixels
         try:
-            message = from_json(body)
-        except ProtocolError as error:
-            raise HTTPException(400, str(error)) from error
-        try:
+            message, code = from_json(body), 422
             request = read_request(message, self.reward.media, self.keys)
-            samples, most = self.settings.max_samples, self.settings.max_megapixels
             if len(request.prompts) > samples:
                 raise HTTPException(413, f"a request has at most {samples} samples")
             if request.pixels > 1e6 * most:
@@ -164,7 +161,7 @@ class Service:
                 raise HTTPException(413, limit)
             return request.samples()
         except ProtocolError as error:
-            raise HTTPException(422, str(error)) from error
+            raise HTTPException(code, str(error)) from error
 
     @asynccontextmanager
     async def running(self, app: Starlette) -> AsyncIterator[None]:
@@ -181,37 +178,27 @@ def application(reward: Reward, settings: ServeSettings, token: str) -> ASGIApp:
         Route("/health", service.health, methods=["GET"]),
         Route("/score", service.score, methods=["POST"]),
     ]
-    handlers: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {
-        HTTPException: _refused,
-        ClientDisconnect: _left,
-    }
+    handlers: dict[Any, Any] = {HTTPException: _refused, ClientDisconnect: _left}
     app = Starlette(routes=routes, exception_handlers=handlers, lifespan=service.running)
     app.router.redirect_slashes = False
-    return TokenAuth(app, token) if token else app
+    return _with_token(app, token) if token else app
 
 
-class TokenAuth:
-    """Refuses requests without the bearer token."""
+def _with_token(app: ASGIApp, token: str) -> ASGIApp:
+    """An application that answers 401 to requests without the bearer token."""
 
-    def __init__(self, app: ASGIApp, token: str) -> None:
-        self.app = app
-        self.expected = f"Bearer {token}".encode()
+    async def checked(scope: Scope, receive: Receive, send: Send) -> None:
+        given = dict(scope.get("headers", ())).get(b"authorization", b"")
+        is_known = hmac.compare_digest(given, f"Bearer {token}".encode())
+        refusal = _json({"error": "a bearer token is needed"}, 401)
+        await (refusal if scope["type"] == "http" and not is_known else app)(scope, receive, send)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer 401."""
-        if scope["type"] == "http":
-            given = dict(scope["headers"]).get(b"authorization", b"")
-            if not hmac.compare_digest(given, self.expected):
-                await _json({"error": "a bearer token is needed"}, 401)(scope, receive, send)
-                return
-        await self.app(scope, receive, send)
+    return checked
 
 
 async def _refused(request: Request, error: HTTPException) -> Response:
-    is_unrouted = error.status_code in (404, 405)
-    message = f"{error.detail}; there are GET /health and POST /score"
-    content = {"error": message if is_unrouted else error.detail}
-    return _json(content, error.status_code, error.headers)
+    unrouted = "; there are GET /health and POST /score" if error.status_code in (404, 405) else ""
+    return _json({"error": f"{error.detail}{unrouted}"}, error.status_code, error.headers)
 
 
 async def _left(request: Request, error: ClientDisconnect) -> Response:

@@ -52,7 +52,7 @@ def required_token(settings: ServeSettings, token: str) -> str:
     if not token:
         token = secrets.token_urlsafe(32)
         print(f"the token of this server, for its clients: export {settings.token_env}={token}")
-    elif len(token) < SHORTEST_TOKEN:
+    if len(token) < SHORTEST_TOKEN:
         message = (
             f"has a token of {len(token)} characters, which can be guessed; allowed are"
             f" {SHORTEST_TOKEN} or more, and without any the server makes one"
@@ -106,7 +106,9 @@ def _run(
     reward = instantiate(config["reward"], "reward", device=hardware.device)
     option = "remote" if reward.media == "images" else "remote_text"
     listener.listen(1024)
-    address = f"http://{_shown(listener, settings.host)}"
+    host, port = settings.host, listener.getsockname()[1]
+    host = socket.gethostname() if host in ("", "0.0.0.0", "::") else host
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     print(
         f"serving {reward.main} of {reward.media} at {address};"
         f" to train with it: rlfactory reward={option} reward.url={address}",
@@ -115,14 +117,6 @@ def _run(
     # uvicorn raises the signal again when it has stopped, which would end this process by it
     with signal_handlers(lambda *_: None, (signal.SIGINT, signal.SIGTERM)):
         make_server(reward, settings, token).run(sockets=[listener])
-
-
-def _shown(listener: socket.socket, host: str) -> str:
-    """The address that clients use."""
-    port = listener.getsockname()[1]
-    if host in ("", "0.0.0.0", "::"):
-        host = socket.gethostname()
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def make_server(reward: Any, settings: ServeSettings, token: str) -> Any:

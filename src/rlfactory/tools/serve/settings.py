@@ -1,6 +1,6 @@
 """The server's own settings: address, token, limits."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -48,7 +48,12 @@ def read_settings(words: Sequence[str]) -> tuple[ServeSettings, list[str]]:
     values = {key: _value(word, own[key]) for word in settings for key in [override_key(word)]}
     others = [word for word in words if word not in settings]
     problems = [*typed_problems(asdict(ServeSettings()) | values, ServeSettings)]
-    problems += _unknown(others, own)
+    known, chosen = ", ".join([*own, *ALLOWED[:-1]]), {w: override_key(w) for w in others}
+    for word, key in chosen.items():
+        if "=" not in word or key.split(".")[0] not in ALLOWED:
+            problems.append(Problem(key, f"is no setting of a server; allowed are {known}"))
+    if not any(key.split(".")[0] == "reward" for key in chosen.values()):
+        problems.append(Problem("reward", "none named", "rlfactory serve reward=shapes"))
     if not problems and (port := values.get("port", 0)) > LARGEST_PORT:
         message = f"is {port}; allowed is 0 to {LARGEST_PORT}, where 0 finds a free one"
         problems.append(Problem("port", message))
@@ -65,12 +70,3 @@ def _value(word: str, kind: Any) -> Any:
         if kind is not str:
             return parse([word])[0].value()
     return word.partition("=")[2]
-
-
-def _unknown(words: Sequence[str], own: Mapping[str, Any]) -> Iterator[Problem]:
-    for word in words:
-        if "=" not in word or override_key(word).split(".")[0] not in ALLOWED:
-            known = ", ".join([*own, *ALLOWED[:-1]])
-            yield Problem(override_key(word), f"is no setting of a server; allowed are {known}")
-    if not any(override_key(word).split(".")[0] == "reward" for word in words):
-        yield Problem("reward", "none named", "rlfactory serve reward=shapes")
