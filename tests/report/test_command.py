@@ -95,10 +95,18 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, make_run: Make)
     run = make_run(tmp_path / "a")
     (tmp_path / "file").touch()
     words = ["--out", str(tmp_path / "file")]
-    with pytest.raises(PlanError, match="can't be written"):
+    with pytest.raises(PlanError, match="can't be written") as told:
         report([str(run), "--format", "csv", *words])
+    assert f"rlfactory report {run} --out a-report" in str(told.value)
     with pytest.raises(PlanError, match="can't be written"):
         compare([str(run), str(run), *words])
+
+
+def test_what_goes_elsewhere_leaves_a_run_as_it_is(tmp_path: Path, make_run: Make) -> None:
+    run = make_run(tmp_path / "a")
+    report([str(run), "--out", str(tmp_path / "b")])
+    assert (tmp_path / "b" / "report.html").is_file()
+    assert not (run / "index.html").exists()
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """The commands `rlfactory report` and `rlfactory compare`."""
 
 import argparse
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,15 +24,17 @@ def report(words: Sequence[str]) -> int:
     a = report_arguments(words)
     reports = reports_of(a.paths)
     out = a.out or (a.paths[0] if len(a.paths) == 1 else Path("outputs")) / "report"
+    paths, elsewhere = map(str, a.paths), f"{a.paths[0].resolve().name}-report"
+    fix = shlex.join(["rlfactory", "report", *paths, "--out", elsewhere])
     for name, built in reports.items():
-        folder = out if len(reports) == 1 else out / name
         if "terminal" in a.format:
             show(built)
-        for path in write(built, folder, a.format):
+        with _writable(out, fix=fix):
+            written = write(built, out if len(reports) == 1 else out / name, a.format)
+            if "html" in a.format and not a.out and len(a.paths) == 1 and is_run(a.paths[0]):
+                written.append(write_run_page(RunContent(RunFolder(a.paths[0]))))
+        for path in written:
             print(f"written: {path}")
-    if "html" in a.format and len(a.paths) == 1 and is_run(path := a.paths[0]):
-        with _writable(path, str(path), fix="--format terminal,markdown"):
-            print(f"written: {write_run_page(RunContent(RunFolder(path)))}")
     return 0
 
 
@@ -43,8 +46,9 @@ def compare(words: Sequence[str]) -> int:
     pair = read_pair(a.runs[0], a.runs[1])
     print_comparison(pair)
     if a.out is not None:
-        with _writable(a.out, "--out", "; name another folder"):
-            print("\n".join(f"written: {path}" for path in write_comparison(pair, a.out)))
+        with _writable(a.out, "; name another folder"):
+            written = write_comparison(pair, a.out)
+        print("\n".join(f"written: {path}" for path in written))
     return 0
 
 
@@ -93,33 +97,32 @@ def write(report: Report, folder: Path, formats: Sequence[str]) -> list[Path]:
 
     if not {*formats} - {"terminal"}:
         return []
-    with _writable(folder, "--out", fix="rlfactory report PATH --out FOLDER"):
-        folder.mkdir(parents=True, exist_ok=True)
-        written = []
-        if {"markdown", "html"} & {*formats}:
-            written += draw_figure(report.curves, *(folder / name for name in CURVES))
-            figure = CURVES[0] if written else None
-            if report.entries:
-                written.append(draw_leaderboard(report.entries, folder / LEADERBOARD_FIGURE))
-            if "markdown" in formats:
-                written.append(write_markdown(report, folder, figure))
-        writers = {"csv": write_csv, "latex": write_latex, "html": write_page}
-        written += [write(report, folder) for name, write in writers.items() if name in formats]
-        if "json" in formats and report.claims:
-            written.append(write_claims(report.claims, folder / CLAIMS_FILE))
-        if "json" in formats and report.entries:
-            written.append(write_entries(report.entries, folder / ENTRIES_FILE))
-        return written
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    if {"markdown", "html"} & {*formats}:
+        written += draw_figure(report.curves, *(folder / name for name in CURVES))
+        figure = CURVES[0] if written else None
+        if report.entries:
+            written.append(draw_leaderboard(report.entries, folder / LEADERBOARD_FIGURE))
+        if "markdown" in formats:
+            written.append(write_markdown(report, folder, figure))
+    writers = {"csv": write_csv, "latex": write_latex, "html": write_page}
+    written += [write(report, folder) for name, write in writers.items() if name in formats]
+    if "json" in formats and report.claims:
+        written.append(write_claims(report.claims, folder / CLAIMS_FILE))
+    if "json" in formats and report.entries:
+        written.append(write_entries(report.entries, folder / ENTRIES_FILE))
+    return written
 
 
 @contextmanager
-def _writable(folder: Path, place: str, more: str = "", fix: str = "") -> Iterator[None]:
-    """A folder that can't be written, as a problem with its place and its fix."""
+def _writable(folder: Path, more: str = "", fix: str = "") -> Iterator[None]:
+    """A folder that can't be written, as a problem with its fix."""
     try:
         yield
     except OSError as error:
-        message = f"{folder} can't be written ({error.strerror or error}){more}"
-        raise PlanError([Problem(place, message, fix)]) from error
+        message = f"{error.filename or folder} can't be written ({error.strerror or error}){more}"
+        raise PlanError([Problem("--out", message, fix)]) from error
 
 
 def _formats(word: str) -> list[str]:
