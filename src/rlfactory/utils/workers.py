@@ -5,7 +5,6 @@ Both are waited for no longer than told, and neither keeps this process alive.
 
 import json
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -108,7 +107,7 @@ class WorkerProcess:
     def send(self, value: object) -> None:
         """Send a value; nothing to a process that died, as `receive` will find out."""
         with suppress(OSError):
-            self._pipe.send_bytes(packed(value))
+            self._pipe.send(value)
 
     def receive(self, end: float | None = None) -> Any:
         """The next answer.
@@ -126,13 +125,6 @@ class WorkerProcess:
         self._process.kill()
         self._process.join()
         self._pipe.close()
-
-
-def packed(value: object) -> bytes:
-    """A value as `Connection.recv` reads it, tensors in full: by `Connection.send` they would go
-    through shared memory, which a killed process does not free.
-    """
-    return pickle.dumps(value)
 
 
 def _serve(serve: Callable[..., None], *arguments: object) -> None:

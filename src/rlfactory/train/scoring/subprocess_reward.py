@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from time import monotonic
 from traceback import format_exception
@@ -19,7 +20,7 @@ from rlfactory.train.metrics import REWARD_ERRORS
 from rlfactory.utils.errors import RemoteError, users_line
 from rlfactory.utils.processes import signal_handlers
 from rlfactory.utils.pytree import index_rows, merge_rows, row_chunks
-from rlfactory.utils.workers import WorkerProcess, packed
+from rlfactory.utils.workers import WorkerProcess
 
 log = logging.getLogger(__name__)
 
@@ -105,10 +106,10 @@ class _Worker(WorkerProcess):
     def begin(self, samples: Samples) -> None:
         if not self._is_ready:
             self.metadata()
-        self.send(("score", samples))
+        self.send(("score", _pack(samples)))
 
     def scores(self, end: float | None) -> Mapping[str, Tensor]:
-        return self._answer(end)
+        return {name: torch.from_numpy(values) for name, values in self._answer(end).items()}
 
     def _answer(self, end: float | None = None) -> Any:
         """The value of the next answer; RewardError if it is an error."""
@@ -131,6 +132,20 @@ def _split_groups(groups: Tensor, count: int) -> list[Tensor]:
     distinct = torch.unique(groups)
     runs = row_chunks(len(distinct), -(-len(distinct) // count))
     return [torch.isin(groups, distinct[run]).nonzero().flatten() for run in runs]
+
+
+def _pack(samples: Samples) -> tuple[Samples, Any]:
+    """Samples and images as numpy: tensors would go through shared memory, which a killed process
+    does not free.
+    """
+    images = None if samples.images is None else samples.images.numpy()
+    bare = replace(samples, groups=samples.groups.tolist(), images=None)  # type: ignore[arg-type]
+    return bare, images
+
+
+def _unpack(bare: Samples, images: Any) -> Samples:
+    tensor = None if images is None else torch.from_numpy(images)
+    return replace(bare, groups=torch.tensor(bare.groups, dtype=torch.int64), images=tensor)
 
 
 def _serve(pipe: Connection, node: Mapping[str, Any], key: str, device: str, threads: int) -> None:
@@ -173,5 +188,6 @@ def _answer_requests(pipe: Connection, node: Mapping[str, Any], key: str, device
             reward.check_prompts(argument)
             pipe.send(("checked", None, None))
         else:
-            scores = score_checked(reward, argument)
-            pipe.send_bytes(packed(("scores", scores, _told(REWARD_ERRORS.take()[1]))))
+            scores = score_checked(reward, _unpack(*argument))
+            values = {name: score.numpy() for name, score in scores.items()}
+            pipe.send(("scores", values, _told(REWARD_ERRORS.take()[1])))
