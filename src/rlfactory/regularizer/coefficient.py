@@ -6,13 +6,14 @@ metric `kl/reference`, a mean over a sample's dimensions), so that `target`, `lo
 be chosen for the regularizer in use.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, final
 
 from rlfactory.utils.types import NonNegative, Positive, PositiveInt
 
 
-class Coefficient:
+class Coefficient(ABC):
     """The contract of a KL coefficient.
 
     Keyword-only constructor parameters are the configuration; there are no run-time arguments.
@@ -32,8 +33,9 @@ class Coefficient:
         """The current factor on the divergence."""
         return self._value
 
+    @abstractmethod
     def update(self, kl_per_token: float, kl_per_sequence: float, samples: int) -> None:
-        """Adapt the value to a measured divergence; by default nothing changes.
+        """Adapt the value to a measured divergence.
 
         Args:
             kl_per_token: Mean divergence of a token (images: of a training item).
@@ -60,6 +62,9 @@ class Fixed(Coefficient):
 
     def __init__(self, *, value: NonNegative) -> None:
         super().__init__(value)
+
+    def update(self, kl_per_token: float, kl_per_sequence: float, samples: int) -> None:
+        """Nothing changes."""
 
 
 class _Controlled(Coefficient):

@@ -60,6 +60,9 @@ class Gate(Coefficient):
         self._value = min(max(self._value, self.low), self.high)
         self.window = [*self.window, mean][-WINDOW:]
 
+    def update(self, kl_per_token: float, kl_per_sequence: float, samples: int) -> None:
+        """Nothing changes by an update's divergence."""
+
     def state_dict(self) -> dict[str, Any]:
         return {"value": self.value, **{k: vars(self)[k] for k in ("window", "since", "is_far")}}
 

@@ -9,7 +9,12 @@ import torch
 from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import RewardError, Samples, check_scores
 from rlfactory.reward.jpeg import Compressibility
-from rlfactory.train.scoring.subprocess_reward import SubprocessReward, _split_groups
+from rlfactory.train.scoring.subprocess_reward import (
+    SubprocessReward,
+    _pack,
+    _split_groups,
+    _unpack,
+)
 
 CODE = """
 import os, sys, time
@@ -126,3 +131,15 @@ class Counts(Length):
         SubprocessReward(
             {"_target_": "remembering.Counts", "target": 5}, "reward", torch.device("cpu")
         )
+
+
+def test_no_tensor_of_samples_goes_through_shared_memory() -> None:
+    samples = Samples(
+        ["a", "b"], [{}, {}], torch.tensor([0, 1]), None, ["x", "y"], torch.tensor([True, False])
+    )
+    packed = _pack(samples)
+    assert not any(isinstance(value, torch.Tensor) for value in packed.values())
+    found = _unpack(packed)
+    assert found.groups.tolist() == [0, 1]
+    assert found.ended is not None
+    assert found.ended.tolist() == [True, False]

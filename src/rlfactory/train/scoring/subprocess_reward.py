@@ -5,12 +5,13 @@ import os
 import signal
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields
 from multiprocessing.connection import Connection
 from time import monotonic
 from traceback import format_exception
 from typing import Any, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -134,18 +135,15 @@ def _split_groups(groups: Tensor, count: int) -> list[Tensor]:
     return [torch.isin(groups, distinct[run]).nonzero().flatten() for run in runs]
 
 
-def _pack(samples: Samples) -> tuple[Samples, Any]:
-    """Samples and images as numpy: tensors would go through shared memory, which a killed process
-    does not free.
-    """
-    images = None if samples.images is None else samples.images.numpy()
-    bare = replace(samples, groups=samples.groups.tolist(), images=None)  # type: ignore[arg-type]
-    return bare, images
+def _pack(samples: Samples) -> dict[str, Any]:
+    """Fields, tensors as numpy: through shared memory, a killed process would not free them."""
+    values = ((f.name, getattr(samples, f.name)) for f in fields(samples))
+    return {name: v.numpy() if isinstance(v, Tensor) else v for name, v in values}
 
 
-def _unpack(bare: Samples, images: Any) -> Samples:
-    tensor = None if images is None else torch.from_numpy(images)
-    return replace(bare, groups=torch.tensor(bare.groups, dtype=torch.int64), images=tensor)
+def _unpack(packed: Mapping[str, Any]) -> Samples:
+    arrays = {k: torch.from_numpy(v) for k, v in packed.items() if isinstance(v, np.ndarray)}
+    return Samples(**{**packed, **arrays})
 
 
 def _serve(pipe: Connection, node: Mapping[str, Any], key: str, device: str, threads: int) -> None:
@@ -188,6 +186,6 @@ def _answer_requests(pipe: Connection, node: Mapping[str, Any], key: str, device
             reward.check_prompts(argument)
             pipe.send(("checked", None, None))
         else:
-            scores = score_checked(reward, _unpack(*argument))
+            scores = score_checked(reward, _unpack(argument))
             values = {name: score.numpy() for name, score in scores.items()}
             pipe.send(("scores", values, _told(REWARD_ERRORS.take()[1])))
