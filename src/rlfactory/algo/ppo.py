@@ -15,7 +15,7 @@ from rlfactory.algo.advantage.formulas import Divisor, group_advantages, rloo_ad
 from rlfactory.algo.advantage.gae import gae, terminal_rewards, uniform_rewards, whiten
 from rlfactory.algo.base import Algorithm, Loss, OldLogProbs
 from rlfactory.algo.ops.completions import completion_items
-from rlfactory.algo.ops.old_token_log_probs import token_log_ratio
+from rlfactory.algo.ops.old_log_probs import token_log_ratio
 from rlfactory.algo.ops.surrogate import ratio_metrics
 from rlfactory.algo.ops.token_kl import entropy
 from rlfactory.algo.ops.token_outputs import (

@@ -43,10 +43,13 @@ def claim_results(
     by_name = {group.name: group for group in groups}
     found = [_estimated(claim, claim_column(claim, columns), by_name, size) for claim in claims]
     adjusted = iter(holm([evidence.p for _, evidence in found if evidence is not None]))
-    return [
-        replace(blank, p=(p := next(adjusted)), verdict=verdict(evidence, p)) if evidence else blank
-        for blank, evidence in found
-    ]
+    results = []
+    for result, evidence in found:
+        if evidence is not None:
+            p = next(adjusted)
+            result = replace(result, p=p, verdict=verdict(evidence, p))
+        results.append(result)
+    return results
 
 
 def claim_column(claim: Claim, columns: Sequence[Column]) -> Column:

@@ -1,5 +1,6 @@
 """Training items of the forward-process algorithms: final samples with fresh noise."""
 
+from abc import abstractmethod
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -72,9 +73,9 @@ class SurrogateAlgorithm(ForwardAlgorithm):
         super().__init__(*given, **options)
         self.skip_old_log_probs = shortcut
 
+    @abstractmethod
     def surrogate(self, model: ImageModel, batch: Batch, prediction: Tensor) -> Tensor:
         """The log-likelihoods `[N]` that predictions imply."""
-        raise NotImplementedError
 
     def log_likelihoods(self, model: ImageModel, batch: Batch) -> Tensor:
         return self.surrogate(model, batch, model.predict(batch.x, batch.t, batch.condition))

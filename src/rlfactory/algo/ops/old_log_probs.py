@@ -1,4 +1,4 @@
-"""Old log-likelihoods, computed before the first update, and the log-ratio against them.
+"""Old log-likelihoods, computed before the first update, and log-ratios against them.
 
 Of the forward-process algorithms they are those of a surrogate. Of algorithms that replay sampling
 steps or tokens they replace the log-probabilities recorded while sampling, in half precision: sums
@@ -174,3 +174,22 @@ def log_ratio(log_probs: Tensor, old: Tensor | None) -> Tensor:
     if old is None:
         return log_probs - current
     return log_probs - torch.where(old.isnan(), current, old)
+
+
+def token_log_ratio(log_prob: Tensor, batch: TokenBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    """Log-ratio of drawn tokens, new over old.
+
+    Args:
+        log_prob: Log-probabilities by the policy, `[M]` with gradient.
+        batch: The micro-batch.
+
+    Returns:
+        `[M]`; and, of recomputed log-probabilities, the metric `ratio/sampled_max_dev`: how far
+        they are off those of sampling, `|p_recomputed / p_sampled - 1|`, `[M]`.
+    """
+    sampled = batch.tokens.real(batch.tokens.log_prob)
+    if batch.old_log_prob is None:
+        return log_prob - sampled, {}
+    old = batch.tokens.real(batch.old_log_prob)
+    old = torch.where(old.isnan(), log_prob.detach(), old)
+    return log_prob - old, {"ratio/sampled_max_dev": ((old - sampled).exp() - 1).abs()}

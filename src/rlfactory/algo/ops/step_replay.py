@@ -1,5 +1,6 @@
 """Training items and replayed steps of the algorithms that train on sampling steps."""
 
+from abc import abstractmethod
 from dataclasses import fields, replace
 from typing import Any
 
@@ -49,9 +50,9 @@ class StepAlgorithm(Algorithm[ImageModel, TrainingItems, Batch]):
     ) -> TrainingItems:
         return transition_items(rollout, model)
 
+    @abstractmethod
     def step_losses(self, step: Step, log_ratio: Tensor, batch: Batch) -> StepLosses:
         """The loss of each step, with `log_ratio` `[N]` of new over old."""
-        raise NotImplementedError
 
     def loss(self, model: ImageModel, batch: Batch) -> Loss:
         prediction, step, log_prob = replay_step(model, batch, self.dynamics)
