@@ -120,7 +120,8 @@ def require_completions(config: Config, traits: Traits) -> Iterator[Problem]:
     yield from problems
     if problems or not traits["algo"].get("learns_from_pairs"):
         return
-    rows, chosen, rejected = known_rows(config, traits), *map(config["algo"].get, COMPLETIONS[1:])
+    rows = known_rows(config, traits)
+    chosen, rejected = config["algo"]["chosen"], config["algo"]["rejected"]
     for where, row in rows.placed if rows is not None else ():
         if row.get(chosen) == row.get(rejected):
             message = f"is {rejected}, which in {where} is equal to {chosen}"

@@ -158,7 +158,9 @@ CONVERSIONS: Mapping[str, Conversion] = {
     "decimal": lambda v, _: f"{float(v)}",
     "bound": lambda v, _: f"{max(abs(float(part)) for part in v.strip('[]').split(','))}",
     # one number for a square
-    "edges": lambda v, _: next(iter(e)) if len(e := {*v.strip("[]").split(",")}) == 1 else v,
+    "edges": lambda v, _: (
+        v.strip("[]").split(",")[0] if len({*v.strip("[]").split(",")}) == 1 else v
+    ),
     "updates_of_prompts": lambda v, config: _updates(v, config["prompts_per_iteration"]),
     "updates_of_samples": lambda v, config: _updates(
         v, config["prompts_per_iteration"] * config.get("group_size", 1)
