@@ -139,6 +139,12 @@ def resume(value: str, config: Config) -> list[Words]:
     return [(f"run_dir={run}",)] if run else [()]
 
 
+def edges(value: str, _: Config) -> str:
+    """One number for a square."""
+    parts = {*value.strip("[]").split(",")}
+    return parts.pop() if len(parts) == 1 else value
+
+
 def _per(value: str, of: int) -> str:
     """A typed count in units of `of`, at least one; none and negative numbers as 0."""
     count = number(value)
@@ -148,7 +154,7 @@ def _per(value: str, of: int) -> str:
 Conversion = Callable[[str, Config], str | list[Words]]
 _NAMED: tuple[Conversion, ...] = (
     *(model, reward, prompts, dynamics, guidance, clip_pair, loggers, resume),
-    *(share_of_run, share_of_length),
+    *(share_of_run, share_of_length, edges),
 )
 CONVERSIONS: Mapping[str, Conversion] = {
     **{function.__name__: function for function in _NAMED},
@@ -157,10 +163,6 @@ CONVERSIONS: Mapping[str, Conversion] = {
     "sole": lambda v, _: v.strip("[]") if v.startswith("[") and "," not in v else v,
     "decimal": lambda v, _: f"{float(v)}",
     "bound": lambda v, _: f"{max(abs(float(part)) for part in v.strip('[]').split(','))}",
-    # one number for a square
-    "edges": lambda v, _: (
-        v.strip("[]").split(",")[0] if len({*v.strip("[]").split(",")}) == 1 else v
-    ),
     "updates_of_prompts": lambda v, config: _updates(v, config["prompts_per_iteration"]),
     "updates_of_samples": lambda v, config: _updates(
         v, config["prompts_per_iteration"] * config.get("group_size", 1)
