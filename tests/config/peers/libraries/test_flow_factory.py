@@ -130,6 +130,8 @@ DECAYS = {"old_model_decay": "0-0.25-0.005-0.999", "sampling_model_decay": "75-0
           "off_policy": True, "ema_decay_schedule": "piecewise_linear", "ema_decay": 0.5},
          "algo=nft times=discrete_with_init times.space=index times.fraction=0.3 times.count=4"
          " old.schedule=piecewise_linear old.decay=0.5"),
+        ({"time_sampling_strategy": "discrete_wo_init", "timestep_range": None,
+          "timestep_fraction": 0.3, "num_train_timesteps": None}, "times.count=3"),
         ({"time_sampling_strategy": "uniform", "timestep_range": None, "timestep_fraction": 0.3,
           "time_shift": 3.0, "off_policy": True},
          "times=uniform times.low=0.2 times.shift=3.0 times.toward=noisy algo.behaviour=old"),
