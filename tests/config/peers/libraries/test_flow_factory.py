@@ -119,7 +119,8 @@ DECAYS = {"old_model_decay": "0-0.25-0.005-0.999", "sampling_model_decay": "75-0
          "algo=diffusion_dpo algo.beta=100.0 times=logit_normal times.stratified=false"
          " times.count=1 times.low=0.01 times.shared=batch times.shift=1.0 times.toward=clean"
          " updates_per_iteration=1"),
-        ({"awm_weighting": "t**2"}, "algo.weighting=t2"),
+        ({"awm_weighting": "t**2", "ema_decay_schedule": "warmup_cosine", "initial_decay": 0.2,
+          "total_steps": 2000}, "algo.weighting=t2 old.initial=0.2 ema.total=2000"),
         # its guide's keys of January 2026
         ({"trainer_type": "grpo-guard", "dynamics_type": "Flow-SDE"},
          "algo=grpo_guard dynamics=flow_sde"),
