@@ -44,18 +44,6 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
 """Experiments with the settings of each library."""
 MORE: Mapping[str, tuple[Name, ...]] = {
     "flow_factory": (
-        Name(
-            "sde_steps", (), "window.low window.high", "a range of steps, with window=random_subset"
-        ),
-        Name("kl_type", (), "regularizer=kl_v, regularizer=kl_x", "v-based, x-based"),
-        Name(
-            "ema_kl_beta", (), "regularizer.terms.old.coefficient.value", "with regularizer=kl_awm"
-        ),
-        Name("time_sampling_strategy", (), "times", "discrete, discrete_wo_init, uniform, ..."),
-        Name("timestep_range", (), "times.fraction", "with times.space=sigma"),
-        Name("awm_weighting", (), "algo.weighting"),
-        Name("ghuber_power", (), "algo.power"),
-        Name("ema_decay_schedule", (), "ema.schedule old.schedule"),
         Name("latent_storage_dtype", (), "latent_storage"),
         Name("rewards", (), "reward.of reward.weights", "with reward=combine; one alone: reward"),
     ),
@@ -88,9 +76,6 @@ MORE: Mapping[str, tuple[Name, ...]] = {
         Name("cfg", (), "model.guidance", "in sampling and in learning"),
     ),
     "drlx": (
-        Name("num_samples_per_epoch", (), "prompts_per_iteration", "with group_size=1"),
-        Name("sample_batch_size", (), "sample_batch"),
-        Name("num_epochs", (), "iterations"),
         Name("optimizer.kwargs.lr", (), "optimizer.lr"),
         Name("optimizer.kwargs.weight_decay", (), "optimizer.weight_decay"),
         Name("optimizer.kwargs.betas", (), "optimizer.betas"),

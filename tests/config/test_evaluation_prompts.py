@@ -7,6 +7,7 @@ import pytest
 from rlfactory.config.evaluation_prompts import takes_all
 from rlfactory.config.overrides import override_frozen, plan_composed, plan_from_words
 from rlfactory.config.plan import Plan
+from rlfactory.config.problems import PlanError
 
 
 def prompts_of(plan: Plan) -> str:
@@ -35,6 +36,9 @@ def test_sources_that_hold_prompts_out() -> None:
 
 def test_sources_that_hold_none_out() -> None:
     assert row() == "256 training prompts; prompts.held_out_share=0.1 holds some out"
+    assert row("prompts.starts=[one]") == "256 training prompts"  # a share would leave none
+    with pytest.raises(PlanError, match="leaves none of 1 prompts"):
+        row("prompts.starts=[one]", "prompts.held_out_share=0.1")
     plan = plan_from_words("prompts=animals", "reward=compressibility")
     assert prompts_of(plan) == "256 training prompts"
 

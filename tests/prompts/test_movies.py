@@ -66,5 +66,5 @@ def test_beginnings_that_are_none(starts):
 
 @pytest.mark.parametrize(("starts", "share"), [(None, 1.0), (["one"], 0.2)])
 def test_a_share_that_leaves_nothing_to_train_on(starts, share):
-    with pytest.raises(PromptError, match=rf"prompts\.held_out_share={share} leaves none"):
+    with pytest.raises(PromptError, match=rf"prompts\.held_out_share is {share}, which leaves"):
         Movies(starts=starts, held_out_share=share)

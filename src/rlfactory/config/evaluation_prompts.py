@@ -8,6 +8,7 @@ from pathlib import Path
 from rlfactory.config.checks.base import Config, Traits
 from rlfactory.config.problems import override_key
 from rlfactory.config.prompt_data import Head, prompt_head
+from rlfactory.config.schema.targets import class_function, trusted_by
 from rlfactory.config.words import typed_value
 from rlfactory.prompts.ops.held_out import FEWEST, held_out_texts, sameness
 from rlfactory.utils.live_objects import is_reference, resolve
@@ -187,4 +188,8 @@ def _remedy(config: Config) -> str:
         return f" ({few}, so none is held out); prompts.eval_path=FILE has others"
     if "eval_path" in node:
         return "; prompts.held_out_share=0.1 holds some out, prompts.eval_path=FILE has others"
-    return "; prompts.held_out_share=0.1 holds some out" if share is not None else ""
+    validate = class_function(str(node["_target_"]), "validate", trusted_by(config))
+    faults = validate({**node, "held_out_share": 0.1}, config) if validate else ()
+    if share is None or "held_out_share" in (name for name, *_ in faults):
+        return ""
+    return "; prompts.held_out_share=0.1 holds some out"

@@ -20,6 +20,7 @@ from rlfactory.config.named_models import is_hub_id
 from rlfactory.config.options import GLOBAL, is_global, options
 from rlfactory.config.peers.names import (
     OTHER,
+    Name,
     Words,
     filled,
     find,
@@ -192,6 +193,9 @@ def explain_unknown(
     if value is not None and below in parameters_of(config.get(group)):
         message = f"there is no such key; the class of {group} has it, and + adds it"
         return Problem(key, message, instead=(f"+{key}={value}",))
+    # a name with a meaning of its own in this kind of configuration, before keys that are alike
+    if value is not None and (row := find(key, config)) and row.name == key and row.when:
+        return _peer_problem_of(row, key, value, config)
     name, present = last_part(key), dict(leaves(config))
     of_options = {other: _keys_of(other, places) for other in COMPONENTS}
     if found := of_options.get(group, {}).get(below):
@@ -233,8 +237,10 @@ def peer_problem(key: str, value: str, config: Config) -> Problem | None:
         config: the composed configuration.
     """
     row = find(key, config)
-    if row is None:
-        return None
+    return None if row is None else _peer_problem_of(row, key, value, config)
+
+
+def _peer_problem_of(row: Name, key: str, value: str, config: Config) -> Problem:
     found = tuple(candidates(row, value, config))
     meant = row.meaning(value)
     meaning = f"is {meant} here" if meant else "needs no key here"

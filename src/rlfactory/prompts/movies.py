@@ -1,10 +1,12 @@
 """Beginnings of film reviews, for language models to continue."""
 
+from collections.abc import Mapping
 from math import ceil
+from typing import Any
 
 from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.prompts.ops.prompt_list import PromptList, shipped_texts
-from rlfactory.utils.types import Fraction
+from rlfactory.utils.types import Faults, Fraction
 
 STARTS = shipped_texts("movies")["starts"]
 
@@ -33,14 +35,22 @@ class Movies(PromptList):
             raise PromptError("prompts.starts must be texts, at least one, and none of them blank")
         # rounded first: in floats 0.07 * 100 is slightly more than 7
         held_out = ceil(round(held_out_share * len(texts), 6))
-        if held_out == len(texts):
-            raise PromptError(
-                f"prompts.held_out_share={held_out_share} leaves none of the"
-                f" {len(texts)} prompts.starts to train on"
-            )
+        options = {"starts": texts, "held_out_share": held_out_share}
+        for name, message, _ in self.validate(options, {}):
+            raise PromptError(f"prompts.{name} {message}")
         prompts = [Prompt(text, {}) for text in texts]
         training = len(prompts) - held_out
         super().__init__(prompts[:training], prompts[training:] or None)
+
+    @staticmethod
+    def validate(options: Mapping[str, Any], run: Mapping[str, Any]) -> Faults:
+        """What is held out leaves something to train on."""
+        from rlfactory.prompts.movies import STARTS  # the method is read alone
+
+        count, share = len({*(options["starts"] or STARTS)}), options["held_out_share"]
+        if round(share * count, 6) > count - 1:
+            message = f"is {share}, which leaves none of {count} prompts.starts to train on"
+            yield "held_out_share", message, "prompts.held_out_share=0"
 
     def held_out(self, count: int) -> list[Prompt]:
         """`count` held-out prompts in order, cyclically; each repeat draws other noise."""

@@ -107,6 +107,12 @@ VALUES = {
     "algo.mask_truncated": "true",
     "algo.label_smoothing": "0.1",
     "algo.advantage_mode": "all",
+    "algo.power": "0.5",
+    "dynamics.stop_at_end": "false",
+    "ema.schedule": "constant",
+    "evaluation.size": "64",
+    "model.begin_with_end": "true",
+    "prompts.starts": "This film",
     "regularizer.coefficient.horizon": "1000",
     "prompts.eval_path": "x.txt",
     "prompts.split": "train",
@@ -135,6 +141,8 @@ FILE = "prompts=file prompts.path=rows.jsonl reward=compressibility"
 DATASET = "prompts=datasets prompts.path=rows.jsonl reward=compressibility"
 BESIDE = {
     "stop": "model=tiny_gpt2",
+    "prefix": "model=tiny_gpt2",
+    "window_size": "model=tiny_gpt2",
     "attn_backend": "model=tiny_flux",
     "system": "model=tiny_gpt2 model.text_role=user model.chat_template=plain",
     "overlong_buffer_len": "model=tiny_gpt2",
@@ -259,10 +267,28 @@ def test_every_row_is_a_command_that_works(row: Name) -> None:
         ("dataset=x.txt", ["prompts=file", "prompts.path=x.txt", "reward=compressibility"]),
         ("reward_fn=jpeg_compressibility", ["reward=compressibility"]),
         ("size=512", ["model=sd35", "model.size=512"]),
+        (
+            "train_steps=[1,3]",
+            ["algo=grpo", "window=random_subset", "window.low=1", "window.high=4"],
+        ),
+        ("timestep_fraction=0.3", ["times=discrete", "times.fraction=0.3"]),
     ],
 )
 def test_names_become_the_key_that_is_meant(word: str, instead: list[str]) -> None:
     assert suggested(word)[0] == instead
+
+
+@pytest.mark.parametrize(
+    ("word", "instead"),
+    [
+        ("prefix=This film", ["prompts.starts=[This film]"]),  # not the reward's
+        ("kl_threshold=0.06", ["stop.kl=0.06"]),  # not that of flow_dppo
+        ("patience=48", ["stop.patience=24"]),
+        ("kl_target=6", ["regularizer=kl_token_adaptive", "regularizer.coefficient.target=6"]),
+    ],
+)
+def test_names_of_texts_become_the_key_that_is_meant(word: str, instead: list[str]) -> None:
+    assert suggested(word, "model=tiny_gpt2")[0] == ["model=tiny_gpt2", *instead]
 
 
 def test_choices_that_were_typed_are_kept() -> None:
@@ -299,7 +325,7 @@ def test_no_pattern_covers_a_key_of_this_library() -> None:
     [
         ("bf16", "precision=bf16 or precision=fp32"),
         ("dtype", "precision=fp32 or precision=bf16 or precision=fp16"),
-        ("trainer_type", "algo=grpo or algo=grpo_guard or algo=nft or algo=awm"),
+        ("kl_type", "regularizer=kl_v or regularizer=kl_x"),
         ("wandb", "logger=wandb or logger=jsonl"),
     ],
 )

@@ -140,7 +140,7 @@ def unused_notes(
     yield from _unusual(config, traits)
     by_final_samples = traits["algo"].get("requires") == "forward_process"
     if "dynamics" in keys and by_final_samples and traits["dynamics"].get("has_log_prob"):
-        yield "these dynamics add noise that teaches this algorithm nothing: dynamics=ode has none"
+        yield "noise of these dynamics may explore and is not learned from: dynamics=ode has none"
     path, option = str(config["model"].get("path")), choices.get("model")
     family = BY_TARGET.get(str(config["model"]["_target_"]))
     if "model.path" in keys and family is not None and option == family.small:

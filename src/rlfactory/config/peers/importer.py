@@ -130,7 +130,8 @@ class Translation:
         if "call" in row:
             self.calls[row["call"]](value, self)
         choices = {typed_value(k).strip("'"): words for k, words in row.get("choices", {}).items()}
-        chosen = choices.get(typed_value(value).strip("'").lower())
+        typed = typed_value(value)
+        chosen = choices.get(typed.strip("'").lower())
         if row.get("refuse"):
             self._refuse(row, key, value, choices)
         elif chosen is not None and chosen.startswith("!"):
@@ -139,7 +140,9 @@ class Translation:
             self.drop(key, value, row["other"])
         elif "ours" in row or "choices" in row:
             named = row_of(key, {**row, "choices": choices})
-            found = candidates(named, typed_value(value), self.sizes())
+            # a choice is named without the quotes that a shell needs
+            known = typed if chosen is None else typed.strip("'")
+            found = candidates(named, known, self.sizes())
             self.type(*(self._filled(word) for word in next(iter(found), ())))
         self.type(*map(self._filled, row.get("type", "").split()))
         for group, other in row.get("copy", {}).items():

@@ -139,6 +139,17 @@ def resume(value: str, config: Config) -> list[Words]:
     return [(f"run_dir={run}",)] if run else [()]
 
 
+def range_of_steps(value: str, _: Config) -> list[Words]:
+    """The range of a list of steps, with a window that draws from it."""
+    steps = [number(step) for step in value.strip("[]").split(",")]
+    known = [int(step) for step in steps if step is not None]
+    if not known:
+        return []
+    words = (f"window.low={min(known)}", f"window.high={max(known) + 1}")
+    drawn = ("window=random_subset", *words)
+    return [words, ("algo=grpo", *drawn), drawn]
+
+
 def edges(value: str, _: Config) -> str:
     """One number for a square."""
     parts = {*value.strip("[]").split(",")}
@@ -154,7 +165,7 @@ def _per(value: str, of: int) -> str:
 Conversion = Callable[[str, Config], str | list[Words]]
 _NAMED: tuple[Conversion, ...] = (
     *(model, reward, prompts, dynamics, guidance, clip_pair, loggers, resume),
-    *(share_of_run, share_of_length, edges),
+    *(share_of_run, share_of_length, range_of_steps, edges),
 )
 CONVERSIONS: Mapping[str, Conversion] = {
     **{function.__name__: function for function in _NAMED},

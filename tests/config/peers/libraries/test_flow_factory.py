@@ -119,6 +119,28 @@ DECAYS = {"old_model_decay": "0-0.25-0.005-0.999", "sampling_model_decay": "75-0
          "algo=diffusion_dpo algo.beta=100.0 times=logit_normal times.stratified=false"
          " times.count=1 times.low=0.01 times.shared=batch times.shift=1.0 times.toward=clean"
          " updates_per_iteration=1"),
+        ({"awm_weighting": "t**2", "ema_decay_schedule": "warmup_cosine", "initial_decay": 0.2,
+          "total_steps": 2000}, "algo.weighting=t2 old.initial=0.2 ema.total=2000"),
+        # its guide's keys of January 2026
+        ({"trainer_type": "grpo-guard", "dynamics_type": "Flow-SDE"},
+         "algo=grpo_guard dynamics=flow_sde"),
+        ({"trainer_type": "grpo", "dynamics_type": "Dance-SDE", "noise_level": 0.3},
+         "algo=grpo dynamics=dance_sde dynamics.eta=0.3"),
+        ({"trainer_type": "nft", "time_sampling_strategy": "discrete_with_init",
+          "timestep_range": None, "timestep_fraction": 0.3, "num_train_timesteps": None,
+          "off_policy": True, "ema_decay_schedule": "piecewise_linear", "ema_decay": 0.5},
+         "algo=nft times=discrete_with_init times.space=index times.fraction=0.3 times.count=4"
+         " old.schedule=piecewise_linear old.decay=0.5"),
+        ({"time_sampling_strategy": "discrete_wo_init", "timestep_range": None,
+          "timestep_fraction": 0.3, "num_train_timesteps": None}, "times.count=3"),
+        ({"time_sampling_strategy": "uniform", "timestep_range": None, "timestep_fraction": 0.3,
+          "time_shift": 3.0, "off_policy": True},
+         "times=uniform times.low=0.2 times.shift=3.0 times.toward=noisy algo.behaviour=old"),
+        # a range of noise, also of two ends; and the policy samples, where nothing else is said
+        ({"trainer_type": "nft", "time_sampling_strategy": "uniform", "num_train_timesteps": 0,
+          "timestep_range": [0.1, 0.8], "time_shift": 3.0},
+         "times.low=0.2 times.high=0.9 times.toward=clean times.count=9"
+         " old.schedule=constant old.decay=0.0"),
         # 48 x 16 samples on 8 processes in batches of 8
         ({"gradient_accumulation_steps": 4}, "updates_per_iteration=3"),
         ({"unique_sample_num_per_epoch": 41}, "prompts_per_iteration=48 hardware.processes=8"),
