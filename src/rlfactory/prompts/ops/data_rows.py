@@ -44,22 +44,30 @@ def hub_words(path: str) -> list[str]:
 
 
 def data_rows(path: Path, most: int | None = None) -> list[Placed]:
-    """The rows of a file of texts, of `TEXT_KINDS`, without blank lines; of its first `most` bytes,
-    to the end of a line.
+    """The rows of a file of texts, of `TEXT_KINDS`, without blank lines; of its first `most`
+    characters, to the end of a line.
 
     PromptError where it can't be read, is empty, or is not what its suffix says.
     """
     kind = kind_of(path)
     if kind not in TEXT_KINDS:
         raise PromptError(f"{path}: rows are read from {', '.join(TEXT_KINDS)}, not from {kind!r}")
-    text = _text(path, None if kind == ".json" else most)
+    text = _text(path, most := None if kind == ".json" else most)
     if not text.strip():
         raise PromptError(f"{path}: no prompts; the file is empty")
+    if "\0" in text:
+        line = text[: text.index("\0")].count("\n") + 1
+        raise PromptError(
+            f"{path}:{line}: has a NUL character; remove it, or convert what is UTF-16 or UTF-32:"
+            f" iconv -f UTF-16LE -t UTF-8 {path.name} > NEW"
+        )
     if kind == ".json":
         return _of_json(text, path)
     if kind in (".csv", ".tsv"):
-        return [*_of_table(text, path, "\t" if kind == ".tsv" else None)]
-    lines = ((n, line.strip()) for n, line in enumerate(text.split("\n"), 1) if line.strip())
+        is_cut = most is not None and len(text) >= most
+        return [*_of_table(text, path, "\t" if kind == ".tsv" else None, is_cut)]
+    broken = text.replace("\r\n", "\n").replace("\r", "\n").replace("\n\ufeff", "\n")
+    lines = ((n, line.strip()) for n, line in enumerate(broken.split("\n"), 1) if line.strip())
     if kind == ".txt":
         return [(f"{path}:{number}", {"prompt": line}) for number, line in lines]
     return [_of_line(line, f"{path}:{number}") for number, line in lines]
@@ -112,18 +120,17 @@ def parquet_rows(path: Path, most: int) -> tuple[list[Placed], list[str], int]:
 def _text(path: Path, most: int | None) -> str:
     try:
         with (gzip.open if path.suffix.lower() == ".gz" else open)(path, "rb") as file:
-            data: bytes = file.read(-1 if most is None else most)
-            if most is not None and len(data) == most:
-                data += file.readline()
+            # spreadsheets write UTF-16 as "Unicode text"
+            is_wide = file.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+            text = io.TextIOWrapper(file, "utf-16" if is_wide else "utf-8-sig", newline="")
+            return text.read() if most is None else text.read(most) + text.readline()
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise PromptError(f"{path}: cannot read prompts: {reason}") from error
-    # spreadsheets write UTF-16 as "Unicode text"
-    is_wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    try:
-        return data.decode("utf-16" if is_wide else "utf-8-sig")
     except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
+        if most is not None:  # only of a whole file is the place known
+            return _text(path, None)
+        line = error.object[: error.start].count(b"\n") + 1
         raise PromptError(
             f"{path}:{line}: not UTF-8 ({error.reason}); save as UTF-8, or convert it:"
             f" iconv -f WINDOWS-1252 -t UTF-8 {path.name} > NEW"
@@ -181,15 +188,18 @@ def _columns(value: Any) -> list[Row] | None:
     return [dict(zip(value, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _of_table(text: str, path: Path, delimiter: str | None) -> Iterator[Placed]:
-    """Rows of a table whose first line names the columns; cells that are empty are None."""
+def _of_table(text: str, path: Path, delimiter: str | None, is_cut: bool) -> Iterator[Placed]:
+    """Rows of a table whose first line names the columns; cells that are empty are None. A last
+    row that is not closed is left out of a text that `is_cut`.
+    """
     try:
         named = re.match(r"sep=(.)\r?\n", text)  # a first line for Excel
         delimiter = named[1] if named else delimiter
         if delimiter is None:  # that which gives most columns
             first = [next(csv.reader(io.StringIO(text, newline=""), delimiter=d)) for d in ",;\t|"]
             delimiter = ",;\t|"[max(range(4), key=lambda i: len(first[i]))]
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+        source = io.StringIO(text, newline="")
+        reader = csv.reader(source, delimiter=delimiter, strict=True)
         if named:
             next(reader)
         names = [name.strip() or f"column {n}" for n, name in enumerate(next(reader), 1)]
@@ -200,10 +210,11 @@ def _of_table(text: str, path: Path, delimiter: str | None) -> Iterator[Placed]:
                 cells.append(row)
             start = reader.line_num + 1
     except csv.Error as error:
-        raise PromptError(
-            f"{path}:{reader.line_num}: not CSV: {error}; a cell with quotes or line breaks stands"
-            ' in double quotes, and a quote inside it is doubled: "say ""hi"""'
-        ) from error
+        if not (is_cut and lines) or source.read():
+            raise PromptError(
+                f"{path}:{reader.line_num}: not CSV: {error}; a cell with quotes or line breaks"
+                ' stands in double quotes, and a quote inside it is doubled: "say ""hi"""'
+            ) from error
     if not lines:
         raise PromptError(f"{path}: no prompts; it has a line of column names alone")
     if twice := [name for name in names if names.count(name) > 1]:
