@@ -32,15 +32,19 @@ def kind_of(path: Path) -> str:
 
 def folder_of_data(path: str) -> Path:
     """What paths of pictures in data are relative to: the folder of their file, or they are in."""
-    local = Path(path).expanduser()
+    local = Path(hub_words(str(Path(path).expanduser()))[0])
     return local.parent if local.is_file() else local if local.is_dir() else Path()
 
 
 def hub_words(path: str) -> list[str]:
-    """A hub id, and its part where one is named, as in `openai/gsm8k/main`."""
+    """A hub id or its folder on the disk, and its part where one is named, as in
+    `openai/gsm8k/main`.
+    """
     first, *others = path.split("/")
-    has_part = len(others) == 2 and not os.path.exists(first or "/")
-    return path.rsplit("/", 1) if has_part else [path]
+    is_id = len(others) == 2 and not os.path.exists(first or "/")
+    is_file = os.path.exists(path) or kind_of(Path(path)) in (*TEXT_KINDS, ".parquet")
+    is_copy = others and not is_file and os.path.isfile(Path(path).parent / "README.md")
+    return path.rsplit("/", 1) if is_id or is_copy else [path]
 
 
 def data_rows(path: Path, most: int | None = None) -> list[Placed]:
