@@ -1,7 +1,7 @@
 """Prompts from a fixed list."""
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,18 @@ class LazyPrompts(Sequence[Prompt]):
 def texts_of(prompts: Sequence[Prompt]) -> Sequence[str]:
     """The text of each prompt."""
     return prompts.texts if isinstance(prompts, LazyPrompts) else [p.text for p in prompts]
+
+
+def joined(prompts: Iterable[Prompt], others: Sequence[Prompt]) -> Sequence[Prompt]:
+    """Prompts and others after them; what is not in memory stays there."""
+    if not isinstance(prompts, LazyPrompts):
+        return [*prompts, *others]
+    count, texts = len(prompts), [*prompts.texts, *texts_of(others)]
+
+    def read(index: int) -> Prompt:
+        return prompts[index] if index < count else others[index - count]
+
+    return LazyPrompts(texts, range(len(texts)), read)
 
 
 def _at(prompts: Sequence[Prompt], kept: Sequence[int]) -> Sequence[Prompt]:

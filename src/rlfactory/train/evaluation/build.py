@@ -10,6 +10,7 @@ from rlfactory.config.schema.targets import instantiate, locate
 from rlfactory.model.pipelines.local_models import height_and_width
 from rlfactory.prompts.base import Prompt, PromptError, Prompts
 from rlfactory.prompts.ops.pictured import PicturedText, mismatch, size_problem
+from rlfactory.prompts.ops.prompt_list import joined
 from rlfactory.reward.base import Reward
 from rlfactory.train.components import Components, ProgressListener
 from rlfactory.train.evaluation.evaluator import Evaluator, GivenEvaluation
@@ -61,7 +62,7 @@ def check_prompts(
     held_out = prompts.held_out(config["evaluation"]["prompts"])
     check_pictures(config["model"], [*prompts.texts(), *(p.text for p in held_out)])
     check_pictures(config["model"], [p.text for listed in sets.values() for p in listed])
-    reward.check_prompts([*prompts.known(), *held_out])
+    reward.check_prompts(joined(prompts.known(), held_out))
     for name, listed in {"": held_out, **sets}.items():
         judge, more = judges_of(config, name, reward if name else None, others)
         for each in filter(None, [judge, *more.values()]):
