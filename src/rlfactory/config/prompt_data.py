@@ -25,8 +25,8 @@ CHECKED_LINES = 1000
 """Rows that rules look at, to be quick; a run reads them all."""
 DATA_KINDS = (*TEXT_KINDS, ".parquet")
 """Files that `prompts=datasets` reads; `prompts=file` reads all but the last."""
-READ_BYTES, READ_ROWS = 2**21, 10_000
-"""How much a plan reads of a file of texts, and of a .parquet file."""
+READ_BYTES, READ_ROWS, READ_TABLE = 2**21, 10_000, 2**25
+"""How much a plan reads: bytes of a file of texts; rows of a .parquet file, and their bytes."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def raw_head(path: Path, split: str = "train") -> Head:
 def _file_head(path: Path, state: object) -> Head:
     try:
         if kind_of(path) == ".parquet":
-            placed, columns, count = parquet_rows(path, READ_ROWS)
+            placed, columns, count = parquet_rows(path, READ_ROWS, READ_TABLE)
             return Head(None, tuple(placed), tuple(columns), len(placed) == count)
         placed = data_rows(path, READ_BYTES)
     except PromptError as error:

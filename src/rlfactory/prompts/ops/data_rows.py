@@ -99,8 +99,9 @@ def folder_fault(folder: Path) -> str | None:
     return None
 
 
-def parquet_rows(path: Path, most: int) -> tuple[list[Placed], list[str], int]:
-    """The first rows of a .parquet file, the names of its columns, and how many rows it has.
+def parquet_rows(path: Path, most: int, size: int) -> tuple[list[Placed], list[str], int]:
+    """The first rows of a .parquet file, at most about `size` bytes of them, the names of its
+    columns, and how many rows it has.
 
     No rows where a column holds bytes, as of images. PromptError where it is no such file.
     """
@@ -112,12 +113,16 @@ def parquet_rows(path: Path, most: int) -> tuple[list[Placed], list[str], int]:
             schema, count = file.schema_arrow, file.metadata.num_rows
             if any("binary" in str(kind) for kind in schema.types):
                 return [], schema.names, count
-            first = next(file.iter_batches(batch_size=most), None)
+            rows: list[Row] = []
+            for batch in file.iter_batches(batch_size=min(most, 100)):
+                rows += batch.to_pylist()
+                size -= batch.nbytes
+                if len(rows) >= most or size <= 0:
+                    break
     except (pa.ArrowException, OSError) as error:
         raise PromptError(f"{path}: is no Parquet file ({str(error).splitlines()[0]})") from error
     if count == 0:
         raise PromptError(f"{path}: no prompts; it has no rows")
-    rows = first.to_pylist() if first is not None else []
     return [(f"{path}: row {n}", row) for n, row in enumerate(rows, 1)], schema.names, count
 
 
