@@ -78,6 +78,23 @@ def test_a_large_file_is_read_in_part(tmp_path: Path) -> None:
     assert not found.is_whole
 
 
+@pytest.mark.parametrize("form", ["[%s]", '{"data": [%s]}'])
+def test_a_large_json_file_is_read_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    rows = [{"prompt": f"a [{i}]", "n": [i]} for i in range(50)]
+    path = tmp_path / "a.json"
+    path.write_text(form % ",\n ".join(json.dumps(row) for row in rows))
+    assert head(path).rows == tuple(rows)
+    path.touch()  # not the one that was read
+    monkeypatch.setattr("rlfactory.config.prompt_data.READ_BYTES", 100)
+    monkeypatch.setattr("rlfactory.config.prompt_data.READ_ROWS", 3)
+    found = head(path)
+    assert (found.rows, found.is_whole) == (tuple(rows[:3]), False)
+    path.write_text(path.read_text()[:80] + "x" * 90)
+    assert "not JSON" in str(head(path).fault)
+
+
 def test_long_rows_of_a_table_are_read_in_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -128,7 +128,9 @@ def _file_head(path: Path, state: object) -> Head:
         return Head(f"{error}{f'. Did you mean {near}?' if near else ''}")
     columns = list(dict.fromkeys(name for _, row in placed[:CHECKED_LINES] for name in row))
     is_cut = path.suffix == ".gz" or path.stat().st_size > READ_BYTES
-    return Head(None, tuple(placed), tuple(columns), kind_of(path) == ".json" or not is_cut)
+    if is_cut and kind_of(path) == ".json":  # which may be read wholly
+        placed = placed[:READ_ROWS]
+    return Head(None, tuple(placed), tuple(columns), not is_cut)
 
 
 SAME_FILE = 0.75

@@ -56,7 +56,7 @@ def data_rows(path: Path, most: int | None = None) -> list[Placed]:
     kind = kind_of(path)
     if kind not in TEXT_KINDS:
         raise PromptError(f"{path}: rows are read from {', '.join(TEXT_KINDS)}, not from {kind!r}")
-    text = _text(path, most := None if kind == ".json" else most)
+    text = _text(path, None if kind == ".json" else most)
     if not text.strip():
         raise PromptError(f"{path}: no prompts; the file is empty")
     if "\0" in text:
@@ -66,7 +66,7 @@ def data_rows(path: Path, most: int | None = None) -> list[Placed]:
             f" iconv -f UTF-16LE -t UTF-8 {path.name} > NEW"
         )
     if kind == ".json":
-        return _of_json(text, path)
+        return _of_json(text, path, most)
     if kind in (".csv", ".tsv"):
         is_cut = most is not None and len(text) >= most
         return [*_of_table(text, path, "\t" if kind == ".tsv" else None, is_cut)]
@@ -156,10 +156,12 @@ def _of_line(line: str, where: str) -> Placed:
     return where, value
 
 
-def _of_json(text: str, path: Path) -> list[Placed]:
-    """A list of objects or texts, alone or as the only list of an object; or an object a line."""
+def _of_json(text: str, path: Path, most: int | None) -> list[Placed]:
+    """A list of objects or texts, alone or as the only list of an object; or an object a line. Of a
+    list alone those that begin in its first `most` characters.
+    """
     try:
-        value: Any = json.loads(text)
+        value: Any = json.loads(text) if most is None else _beginning(text, most)
     except (ValueError, RecursionError) as error:
         lines = [line for line in text.split("\n") if line.strip()]
         if len(lines) > 1 and lines[0].strip().endswith("}"):  # .jsonl by another name
@@ -180,6 +182,22 @@ def _of_json(text: str, path: Path) -> list[Placed]:
         if not isinstance(row, dict):
             raise PromptError(f"{path}: row {number} must be an object, not {type(row).__name__}")
     return [(f"{path}: row {number}", row) for number, row in enumerate(rows, 1)]
+
+
+def _beginning(text: str, most: int) -> Any:
+    """The items of a list of JSON that begin in its first `most` characters; all of another value.
+    ValueError where it is no JSON.
+    """
+    start = re.match(r"\s*\[\s*", text)
+    if start is None or len(text) <= most:
+        return json.loads(text)
+    items, at = list[Any](), start.end()
+    while at < most and text[at] != "]":
+        item, at = json.JSONDecoder().raw_decode(text, at)
+        items.append(item)
+        while text[at : at + 1].isspace() or text[at : at + 1] == ",":
+            at += 1
+    return items
 
 
 def _columns(value: Any) -> list[Row] | None:
