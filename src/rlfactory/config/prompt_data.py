@@ -29,7 +29,7 @@ READ_BYTES, READ_ROWS, READ_TABLE = 2**21, 10_000, 2**25
 """How much a plan reads: bytes of a file of texts; rows of a .parquet file, and their bytes."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # the same while its file is
 class Head:
     """The beginning of a file of prompts, as a run reads it.
 

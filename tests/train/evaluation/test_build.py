@@ -41,6 +41,18 @@ def test_texts_are_evaluated_on_several_prompt_sets() -> None:
         assert {f"eval/{name}/length/mean", f"eval/{name}/text/repetition"} <= metrics.keys()
 
 
+def test_a_set_that_is_trained_on_in_other_letters_is_not_held_out(tmp_path: Path) -> None:
+    for name, text in (("train", "A film\n"), ("same", "a  film\n"), ("other", "a book\n")):
+        (tmp_path / f"{name}.txt").write_text(text)
+    data = ["prompts=file", f"prompts.path={tmp_path}/train.txt", "dynamics.length=4"]
+    for name, separate in (("same", False), ("other", True)):
+        sets = ["eval_sets.of=[file]", f"eval_sets.parts.file.path={tmp_path}/{name}.txt"]
+        planned = config("model=tiny_gpt2", "reward=length", "evaluation.prompts=1", *data, *sets)
+        assert (
+            build_evaluator(planned, build(planned), NoProgress()).sets["file"].separate is separate
+        )
+
+
 def takes_extra(completions: list[str], extra: list[str]) -> list[float]:
     return [1.0] * len(completions)
 

@@ -3,7 +3,7 @@
 import ast
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from os.path import commonprefix
 from typing import Any
@@ -81,8 +81,10 @@ def _without_nulls(value: Any) -> Any:
     return [*map(_without_nulls, value)] if isinstance(value, list | tuple) else value
 
 
-def is_left_out(row: Mapping[str, Any], columns: Iterable[str]) -> bool:
+def is_left_out(row: Mapping[str, Any], columns: Collection[str]) -> bool:
     """Whether a row has nothing in one of these columns, without which it is not wanted."""
+    if not columns:
+        return False
     is_bare_pair = {*PAIR} <= row.keys() and prompt_column(row) not in row
     wanted = [c for c in columns if c != "prompt" or not is_bare_pair]
     # which image is preferred is known without them, which are large

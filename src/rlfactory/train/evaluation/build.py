@@ -9,6 +9,7 @@ from rlfactory.config.evaluation_prompts import set_counts
 from rlfactory.config.schema.targets import instantiate, locate
 from rlfactory.model.pipelines.local_models import height_and_width
 from rlfactory.prompts.base import Prompt, PromptError, Prompts
+from rlfactory.prompts.ops.held_out import sameness
 from rlfactory.prompts.ops.pictured import PicturedText, mismatch, size_problem
 from rlfactory.prompts.ops.prompt_list import joined
 from rlfactory.reward.base import Reward
@@ -96,11 +97,11 @@ def build_evaluator(
         message = "evaluation.prompts=%d is more than there are: an evaluation takes %d"
         log.warning(message, wanted, len(prompts))
     reward = components.reward if components.reward.gives_scores else None
-    trained = {*components.prompts.texts()} if components.prompt_sets else set()
+    trained = {*map(sameness, components.prompts.texts() if components.prompt_sets else ())}
     evaluators = {}
     for name, listed in {"": prompts, **components.prompt_sets}.items():
         judge, others = judges_of(config, name, reward, components.eval_rewards)
-        separate = not trained & {prompt.text for prompt in listed}
+        separate = trained.isdisjoint(sameness(prompt.text) for prompt in listed)
         evaluators[name] = Evaluator(
             model=components.model,
             sampler=components.sampler,
