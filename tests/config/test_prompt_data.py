@@ -4,6 +4,8 @@ import json
 import re
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from rlfactory.config.prompt_data import Head, nearest_file, prompt_head, raw_head
@@ -74,6 +76,35 @@ def test_a_large_file_is_read_in_part(tmp_path: Path) -> None:
     assert 0 < len(found.placed) < 200_000
     assert {row["prompt"] for row in found.rows} == {"a long prompt"}
     assert not found.is_whole
+
+
+@pytest.mark.parametrize("form", ["[%s]", '{"data": [%s]}'])
+def test_a_large_json_file_is_read_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    rows = [{"prompt": f"a [{i}]", "n": [i]} for i in range(50)]
+    path = tmp_path / "a.json"
+    path.write_text(form % ",\n ".join(json.dumps(row) for row in rows))
+    assert head(path).rows == tuple(rows)
+    path.touch()  # not the one that was read
+    monkeypatch.setattr("rlfactory.config.prompt_data.READ_BYTES", 100)
+    monkeypatch.setattr("rlfactory.config.prompt_data.READ_ROWS", 3)
+    found = head(path)
+    assert (found.rows, found.is_whole) == (tuple(rows[:3]), False)
+    path.write_text(path.read_text()[:80] + "x" * 90)
+    assert "not JSON" in str(head(path).fault)
+
+
+def test_long_rows_of_a_table_are_read_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = pa.table({"prompt": [str(i) * 1000 for i in range(1000)]})
+    pq.write_table(rows, tmp_path / "a.parquet")
+    assert head(tmp_path / "a.parquet").is_whole
+    (tmp_path / "a.parquet").touch()  # not the one that was read
+    monkeypatch.setattr("rlfactory.config.prompt_data.READ_TABLE", 10_000)
+    found = head(tmp_path / "a.parquet")
+    assert (len(found.placed), found.is_whole) == (100, False)
 
 
 @pytest.mark.parametrize("place", ["", "train"])

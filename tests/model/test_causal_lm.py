@@ -1,6 +1,7 @@
 """A language model with a value head: decoding on the cache equals a full pass."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from string import ascii_lowercase
@@ -381,6 +382,23 @@ def test_a_text_without_padding_needs_no_mask(
     assert masks == [None] * len(PROMPTS)
     torch.testing.assert_close(torch.cat([a[0] for a in alone]), together, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(torch.cat([a[1] for a in alone]), values, atol=1e-5, rtol=1e-4)
+
+
+def test_prompts_are_counted_a_thousand_at_once(
+    model: CausalLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tokenizer's encodings of a million prompts do not fit into the memory."""
+    sizes, read = [], model.prompts.prompt_ids
+
+    def counted(prompts: Sequence[str]) -> list[list[int]]:
+        sizes.append(len(prompts))
+        return read(prompts)
+
+    monkeypatch.setattr(model.prompts, "prompt_ids", counted)
+    model.long_prompts = "drop"
+    many, long = [f"y {i}" for i in range(2100)], "z" * 60
+    assert model.check_lengths([*many, long], 14) == {long}
+    assert sizes == [1000, 1000, 101]
 
 
 def test_prompts_that_do_not_fit_are_left_out_or_cut(model: CausalLM) -> None:

@@ -11,6 +11,7 @@ from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.prompts.hub import HubPrompts
 from rlfactory.prompts.ops.chat import ChatText
 from rlfactory.prompts.ops.in_memory import InMemoryPrompts
+from rlfactory.train.build import instantiate_group
 
 ROWS = {"caption": [f"a {i}" for i in range(20)], "tag": ["x", "y"] * 10}
 
@@ -195,3 +196,53 @@ def test_pictures_are_looked_for_beside_the_data(tmp_path: Path, kind: str) -> N
     rows.save_to_disk(path) if kind == "saved" else rows.to_json(path)
     (prompt,) = HubPrompts(path=str(path), image_column="image").known()
     assert prompt.text.source == str(tmp_path / "red.png")
+
+
+README = """---
+configs:
+- config_name: main
+  data_files: a.jsonl
+- config_name: other
+  data_files: [{split: train, path: b.jsonl}, {split: test, path: a.jsonl}]
+---
+"""
+
+
+def test_a_part_of_a_copy_of_a_hub_repository(tmp_path: Path) -> None:
+    for name, text in (("a", "one"), ("b", "two")):
+        (tmp_path / f"{name}.jsonl").write_text(f'{{"prompt": "{text}"}}\n')
+    (tmp_path / "README.md").write_text(README)
+    with pytest.raises(PromptError, match=rf"parts, .*; type prompts.path={tmp_path}/PART"):
+        HubPrompts(path=str(tmp_path))
+    words = [f"prompts.path={tmp_path}/other", "prompts.eval_split=test", "model=tiny_gpt2"]
+    config = plan_from_words("prompts=datasets", *words).config
+    made = instantiate_group(config, "prompts")
+    assert (made.texts(), [p.text for p in made.held_out(9)]) == (["two"], ["one"])
+    with pytest.raises(PromptError, match="other.jsonl: .* no such file"):
+        HubPrompts(path=str(tmp_path / "other.jsonl"))
+
+
+@pytest.mark.parametrize("columns", [{"text": ["a"], "label": [1]}, {"caption": ["a"]}])
+def test_a_data_set_without_prompts_names_its_columns(tmp_path: Path, columns: dict) -> None:
+    datasets.Dataset.from_dict(columns).save_to_disk(tmp_path / "data")
+    with pytest.raises(PromptError, match=f"row 1: has no `prompt`.*are {', '.join(columns)}"):
+        HubPrompts(path=str(tmp_path / "data"))
+
+
+def test_videos_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "1.mp4").touch()
+    (tmp_path / "metadata.jsonl").write_text('{"file_name": "1.mp4", "prompt": "a cat"}\n')
+    video = HubPrompts(path=str(tmp_path)).draw(1, seed=0, iteration=0)[0].metadata["video"]
+    assert video == {"path": str(tmp_path / "1.mp4"), "bytes": None}
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [({"a.jsonl": '{"prompt": '}, "JSON parse error"), ({"data.py": ""}, "scripts are no longer")],
+)
+def test_why_a_data_set_is_not_loaded(tmp_path: Path, files: dict[str, str], said: str) -> None:
+    for name, text in files.items():
+        (tmp_path / "data").mkdir(exist_ok=True)
+        (tmp_path / "data" / name).write_text(text)
+    with pytest.raises(PromptError, match=rf"cannot load split 'train': .*{said}"):
+        HubPrompts(path=str(tmp_path / "data"))

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from rlfactory.config.checks.base import Config, Traits
@@ -39,13 +40,19 @@ def counts_of(node: Config) -> Counts | None:
     found = head if own is None else _whole_head(node, "eval_path")
     if found is None or node.get("eval_split") not in (None, "train"):
         return None
+    share = node.get("held_out_share") or 0.0
+    return _counts(head, found, None if own is not None or node.get("eval_split") else share)
+
+
+@lru_cache(maxsize=4)  # several rows of a plan say something of them
+def _counts(head: Head | None, found: Head, share: float | None) -> Counts:
     texts = found.texts
-    if own is not None or node.get("eval_split"):
+    if share is None:
         trained = {*map(sameness, head.texts if head else ())}
         shared = sum(sameness(text) in trained for text in texts)
-        left_out = found.left_out + (head.left_out if head and own else 0)
+        left_out = found.left_out + (head.left_out if head and head is not found else 0)
         return Counts(len(trained) if head else None, len(texts), shared, left_out)
-    chosen = held_out_texts(texts, node.get("held_out_share") or 0.0)
+    chosen = held_out_texts(texts, share)
     trained = {sameness(text) for text in texts if text not in chosen}
     if not chosen:
         return Counts(len(trained), len(texts), len(texts), found.left_out)

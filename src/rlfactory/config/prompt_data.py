@@ -25,11 +25,11 @@ CHECKED_LINES = 1000
 """Rows that rules look at, to be quick; a run reads them all."""
 DATA_KINDS = (*TEXT_KINDS, ".parquet")
 """Files that `prompts=datasets` reads; `prompts=file` reads all but the last."""
-READ_BYTES, READ_ROWS = 2**21, 10_000
-"""How much a plan reads of a file of texts, and of a .parquet file."""
+READ_BYTES, READ_ROWS, READ_TABLE = 2**21, 10_000, 2**25
+"""How much a plan reads: bytes of a file of texts; rows of a .parquet file, and their bytes."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # the same while its file is
 class Head:
     """The beginning of a file of prompts, as a run reads it.
 
@@ -120,7 +120,7 @@ def raw_head(path: Path, split: str = "train") -> Head:
 def _file_head(path: Path, state: object) -> Head:
     try:
         if kind_of(path) == ".parquet":
-            placed, columns, count = parquet_rows(path, READ_ROWS)
+            placed, columns, count = parquet_rows(path, READ_ROWS, READ_TABLE)
             return Head(None, tuple(placed), tuple(columns), len(placed) == count)
         placed = data_rows(path, READ_BYTES)
     except PromptError as error:
@@ -128,7 +128,9 @@ def _file_head(path: Path, state: object) -> Head:
         return Head(f"{error}{f'. Did you mean {near}?' if near else ''}")
     columns = list(dict.fromkeys(name for _, row in placed[:CHECKED_LINES] for name in row))
     is_cut = path.suffix == ".gz" or path.stat().st_size > READ_BYTES
-    return Head(None, tuple(placed), tuple(columns), kind_of(path) == ".json" or not is_cut)
+    if is_cut and kind_of(path) == ".json":  # which may be read wholly
+        placed = placed[:READ_ROWS]
+    return Head(None, tuple(placed), tuple(columns), not is_cut)
 
 
 SAME_FILE = 0.75

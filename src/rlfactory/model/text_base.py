@@ -42,6 +42,8 @@ from rlfactory.utils.sizes import CHUNKS, MAX_LOGITS
 from rlfactory.utils.types import Media
 
 log = logging.getLogger(__name__)
+COUNTED_TOGETHER = 1000
+"""Prompts whose tokens are in memory at once: tokenizers keep far more than their ids."""
 
 
 class TextModel(Model):
@@ -145,8 +147,11 @@ class TextModel(Model):
         room = min(self.context - length, self.max_prompt_length or self.context)
         if self.long_prompts == "cut" and room > 1:
             self._room = room
-        rows = dict(zip(prompts, self._prompt_ids(prompts), strict=True))
-        long = [prompt for prompt, row in rows.items() if len(row) > room]
+        lengths = dict[str, int]()
+        for first in range(0, len(prompts), COUNTED_TOGETHER):
+            some = prompts[first : first + COUNTED_TOGETHER]
+            lengths.update(zip(some, map(len, self._prompt_ids(some)), strict=True))
+        long = [prompt for prompt, count in lengths.items() if count > room]
         chats = [prompt for prompt in long if self.prompts.messages(prompt) is not None]
         if not long or self.long_prompts == "drop":
             self._left_out |= {*long}
@@ -154,8 +159,8 @@ class TextModel(Model):
         if self._room is not None and not chats:
             log.warning("%d prompts of more than %d tokens are cut from the left", len(long), room)
             return frozenset()
-        longest = max(long, key=lambda prompt: len(rows[prompt]))
-        spare = self.context - (most := len(rows[longest]))
+        longest = max(long, key=lambda prompt: lengths[prompt])
+        spare = self.context - (most := lengths[longest])
         if self._room is not None:
             remedy = "a conversation can't be cut, as its template would be; type"
         elif self.max_prompt_length and most <= self.context - length:

@@ -17,6 +17,7 @@ A static method `validate(options, run)` may check options before a run (`utils.
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -38,17 +39,15 @@ def item_indices(length: int, count: int, *, seed: int, iteration: int) -> list[
         raise ValueError(f"cannot take {count} of {length} items")
     if count == 0:
         return []
-    rounds, rest = divmod(count, length)
-    if rounds:
-        order = _permutation(length, seed, iteration)
-        return order * rounds + order[:rest]
-    epoch, batch = divmod(iteration, length // count)
-    order = _permutation(length, seed, epoch)
-    return order[batch * count : (batch + 1) * count]
+    epoch, batch = divmod(iteration, max(length // count, 1))
+    order = _permutation(length, seed, epoch)[batch * count : (batch + 1) * count]
+    indices: list[int] = np.resize(order, count).tolist()
+    return indices
 
 
-def _permutation(length: int, seed: int, epoch: int) -> list[int]:
-    return [int(i) for i in np.random.default_rng([seed, epoch]).permutation(length)]
+@lru_cache(maxsize=1)  # all iterations of an epoch are cut from it
+def _permutation(length: int, seed: int, epoch: int) -> np.ndarray:
+    return np.random.default_rng([seed, epoch]).permutation(length)
 
 
 def spread_indices(length: int, count: int) -> list[int]:

@@ -4,7 +4,6 @@ import glob
 import os
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,10 +78,12 @@ def load_prompts(path: str, split: str, reader: RowReader) -> Sequence[Prompt]:
     """The prompts of a data set's split; PromptError where it can't be loaded or has none."""
     try:
         rows = _open(path, split)
-    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         if isinstance(error, PromptError):
             raise
-        raise PromptError(f"{path}: cannot load split {split!r}: {error}") from error
+        generated = isinstance(error, datasets.exceptions.DatasetGenerationError)
+        reason = error.__cause__ if generated else error  # which of them says why
+        raise PromptError(f"{path}: cannot load split {split!r}: {reason}") from error
     if not isinstance(rows, datasets.Dataset):
         names = list(dict.fromkeys(name for _, row in rows for name in row))
         _require_columns(names, path, reader)
@@ -91,19 +92,25 @@ def load_prompts(path: str, split: str, reader: RowReader) -> Sequence[Prompt]:
         raise PromptError(f"{path}: split {split!r} has no prompts")
     _require_columns(rows.column_names, path, reader)
     image = reader.image_column
-    if image is not None and isinstance(rows.features[image], datasets.Image):
-        rows = rows.cast_column(image, datasets.Image(decode=False))  # its file as it is
+    for name, kind in rows.features.items():
+        # files as they are: those of sounds and videos are not read
+        if isinstance(kind, datasets.Audio | datasets.Video) or (
+            name == image and isinstance(kind, datasets.Image)
+        ):
+            rows = rows.cast_column(name, type(kind)(decode=False))
 
-    def read_of(rows: datasets.Dataset, index: int) -> Prompt:
-        return reader.read(f"{path}: row {index + 1}", of_table(rows[index], reader.column))
+    def read(index: int, row: Mapping[str, Any]) -> Prompt:
+        return reader.read(f"{path}: row {index + 1}", of_table(row, reader.column))
 
     used = {reader.column, image, *PARTS, PREFERENCE, *reader.skip_empty}
     used |= {name.partition(".")[0] for name in used if name}  # of `data.prompt`
-    read_only = rows.select_columns([name for name in rows.column_names if name in used])
+    names = [name for name in rows.column_names if name in used]
+    read_only = rows.select_columns(names or rows.column_names)
     kept = reader.kept(read_only, path)
+    read(kept[0], rows[kept[0]])  # all columns of a row say which form it has
     # faster than whole rows
-    texts = [read_of(read_only, i).text for i in kept]
-    return LazyPrompts(texts, kept, partial(read_of, rows))
+    texts = [read(i, row).text for i, row in zip(kept, read_only.select(kept), strict=True)]
+    return LazyPrompts(texts, kept, lambda index: read(index, rows[index]))
 
 
 def _require_columns(names: Sequence[str], path: str, reader: RowReader) -> None:
@@ -145,8 +152,6 @@ def _open_folder(path: str, local: Path, split: str) -> datasets.Dataset:
         return saved[split]
     if os.path.isdir(local) and (fault := folder_fault(local)):
         raise ValueError(f"it {fault}")
-    if local.exists():
-        return datasets.load_dataset(str(local), split=split)
     try:
         return datasets.load_dataset(*hub_words(str(local)), split=split)
     except ValueError as error:

@@ -176,7 +176,8 @@ class Combine(Reward):
         return normalised
 
     def check_prompts(self, prompts: Iterable[Prompt]) -> None:
-        listed = list(prompts)  # an iterator would be used up by the first part
+        # an iterator would be used up by the first part
+        listed = prompts if isinstance(prompts, Sequence) else [*prompts]
         for part in self.parts.values():
             part.check_prompts(listed)
 

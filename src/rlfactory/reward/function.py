@@ -44,8 +44,8 @@ class Function(Reward):
         self._parameters = _keyword_parameters(self.call, self.main)
 
     def check_prompts(self, prompts: Iterable[Prompt]) -> None:
-        if rows := [prompt.metadata for prompt in prompts]:
-            self._require({*_columns(rows), "prompts", "completions"})
+        if columns := {c for p in prompts for c in ("prompts", "completions", *p.metadata)}:
+            self._require(columns)
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]`; all NaN where the function raises, or takes longer than `timeout`."""

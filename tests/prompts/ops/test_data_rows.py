@@ -62,12 +62,35 @@ def test_a_part_of_a_file_ends_with_a_line(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("eins\nzwei\ndrei\n")
     assert [row["prompt"] for _, row in data_rows(path, 7)] == ["eins", "zwei"]
+    for encoding in ("utf-16-le", "utf-16-be"):  # Ċ and ਊ have the byte of a line's end
+        path.write_bytes("\ufeffeinsĊਊ\nzweiĊਊ\ndreiĊਊ\n".encode(encoding))
+        for most in range(1, 12):
+            read = [row["prompt"] for _, row in data_rows(path, most)]
+            assert read == ["einsĊਊ", "zweiĊਊ", "dreiĊਊ"][: len(read)]
+
+
+def test_a_part_of_a_table_ends_with_a_row(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('prompt,n\n"one\ntwo",1\n"three\nfour\nfive",2\nsix,3\n')
+    read = [data_rows(path, most) for most in range(20, 45)]
+    assert {len(placed) for placed in read} == {1, 2, 3}
+    assert all(placed == data_rows(path)[: len(placed)] for placed in read)
+    path.write_text('prompt,n\n"one",1\ntwo "x",2\n"three" x,3\nfour,4\n')
+    with pytest.raises(PromptError, match=r"a.csv:4: not CSV"):
+        data_rows(path, 42)
+
+
+def test_lines_end_as_other_systems_write_them(tmp_path: Path) -> None:
+    assert [row["prompt"] for row in rows(tmp_path / "a.txt", "a\rb\r\nc\n")] == ["a", "b", "c"]
+    joined = "\ufeff".join(["", '{"a": 1}\r\n', '{"a": 2}\r\n'])  # by `cat`
+    assert rows(tmp_path / "a.jsonl", joined) == [{"a": 1}, {"a": 2}]
 
 
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
         ("a.csv", b"a,b\n\xe9,1\n", r"a.csv:2: not UTF-8.*iconv -f WINDOWS-1252"),
+        ("a.txt", "a\nb".encode("utf-16-be"), r"a.txt:1: has a NUL character.*UTF-16"),
         ("a.csv", "a,b\n1,2,3\n", r"a.csv:2: 3 cells for 2 columns"),
         ("a.csv", 'a,b\n"x\n', r"a.csv:2: not CSV: unexpected end"),
         ("a.csv.gz", b"nothing", "cannot read prompts"),

@@ -129,5 +129,6 @@ def test_containers_that_are_none(
     monkeypatch.setattr(in_memory, "MOST", 100)
     with pytest.raises(PromptError, match=message):
         with_prompts({"prompts": rows})
+    assert len(with_prompts({"prompts": ["one"] * 101})["prompts"].prompts) == 101
     with pytest.raises(PromptError, match="eval_prompts: is empty"):
         with_prompts({"prompts": ["one"], "eval_prompts": []})

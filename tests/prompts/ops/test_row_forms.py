@@ -94,6 +94,20 @@ def test_alpaca_is_a_prompt_and_a_completion() -> None:
     assert [message["role"] for message in text.messages] == ["system", "user"]
 
 
+def test_an_instruction_beside_a_pair_is_its_prompt() -> None:
+    """Their common beginning is the answers', unless they are whole conversations."""
+    pair = {"chosen": "It is blue", "rejected": "It is green"}
+    assert read_row({"instruction": "Sky?", "input": "", **pair}) == ("Sky?", pair)
+    told, metadata = read_row({"system": "S", "instruction": "Sky?", "input": "Now.", **pair})
+    assert str(told) == "system: S\nuser: Sky?\n\nNow."
+    assert {name: metadata[name] for name in pair} == pair
+    assert is_left_out({"instruction": " ", **pair}, ["prompt"])
+    whole = {"chosen": [ASKED, ANSWERED], "rejected": [ASKED, {**ANSWERED, "content": "c"}]}
+    assert str(read_row({"instruction": "in other words", **whole})[0]) == "user: Sky?"
+    asked = {"question": "Sky?", "chosen": "Sky? Blue", "rejected": "Sky? Green"}
+    assert read_row(asked)[0] == "Sky?"
+
+
 def test_a_text_alone_is_the_prompt() -> None:
     assert read_row({"text": "a cat"}) == ("a cat", {})
 
@@ -108,6 +122,11 @@ TURNS = {"chosen": [ANSWERED, ASKED, ANSWERED], "rejected": [{**ANSWERED, "conte
         ({"text": "a cat", "label": 1}, "prompt", "has no `prompt` and no `messages`; its keys"),
         ({"chosen": "a", "rejected": "b"}, "prompt", "begin differently"),
         ({"chosen": "a/1.png", "rejected": "a/2.png"}, "prompt", "begin differently"),
+        (
+            {"question": "Sky?", "chosen": "It is blue", "rejected": "It is green"},
+            "prompt",
+            "a `question` that .* do not begin with; rename it, or type prompts.column=question",
+        ),
         ({"prompt": [ASKED], **TURNS}, "prompt", "of several turns that begin differently"),
         ({"prompt": ""}, "prompt", "`prompt` is empty"),
         ({"messages": []}, "prompt", "`messages` is empty"),

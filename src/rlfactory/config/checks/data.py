@@ -140,7 +140,10 @@ def _missing_column(config: Config, traits: Traits, key: str) -> Iterator[Proble
     if provided is not None and column not in provided:
         if column == COMPLETION and MESSAGES in provided:
             message = f"is {column}, and no conversation ends with an assistant's message to learn"
-            yield Problem(f"algo.{key}", message)
+            are_unread = rows is not None and any(type(t) is str for t in rows.texts[:1])
+            if are_unread:
+                message = f"is {column}, and these prompts have {MESSAGES} beside their texts"
+            yield Problem(f"algo.{key}", message, f"prompts.column={MESSAGES}" * are_unread)
             return
         # without a column of completions, the prompts are whole texts
         other = "algo.column=null" if key == "column" else ONLINE if are_images else ""

@@ -84,10 +84,10 @@ def _missing_file(key: str, value: str, is_data_set: bool) -> Problem | None:
     if os.path.isdir(path) and is_data_set:
         fault = folder_fault(path)
         return Problem(key, f"{value} {fault}") if fault else None
-    if os.path.isfile(path):
+    hub_id = hub_words(str(path))[0] if is_data_set else value
+    if os.path.isfile(path) or (is_data_set and os.path.isdir(hub_id)):  # a part of a copy
         return None
     is_preset = kind_of(path) not in DATA_KINDS or value in DOWNLOADS
-    hub_id = hub_words(value)[0] if is_data_set else value
     if is_preset and is_hub_id(hub_id) and not os.path.exists(path):
         message = f"there is no file {value}"
         return None if is_data_set else Problem(key, message, "prompts=datasets")

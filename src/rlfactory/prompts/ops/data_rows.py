@@ -32,20 +32,24 @@ def kind_of(path: Path) -> str:
 
 def folder_of_data(path: str) -> Path:
     """What paths of pictures in data are relative to: the folder of their file, or they are in."""
-    local = Path(path).expanduser()
+    local = Path(hub_words(str(Path(path).expanduser()))[0])
     return local.parent if local.is_file() else local if local.is_dir() else Path()
 
 
 def hub_words(path: str) -> list[str]:
-    """A hub id, and its part where one is named, as in `openai/gsm8k/main`."""
+    """A hub id or its folder on the disk, and its part where one is named, as in
+    `openai/gsm8k/main`.
+    """
     first, *others = path.split("/")
-    has_part = len(others) == 2 and not os.path.exists(first or "/")
-    return path.rsplit("/", 1) if has_part else [path]
+    is_id = len(others) == 2 and not os.path.exists(first or "/")
+    is_file = os.path.exists(path) or kind_of(Path(path)) in (*TEXT_KINDS, ".parquet")
+    is_copy = others and not is_file and os.path.isfile(Path(path).parent / "README.md")
+    return path.rsplit("/", 1) if is_id or is_copy else [path]
 
 
 def data_rows(path: Path, most: int | None = None) -> list[Placed]:
-    """The rows of a file of texts, of `TEXT_KINDS`, without blank lines; of its first `most` bytes,
-    to the end of a line.
+    """The rows of a file of texts, of `TEXT_KINDS`, without blank lines; of its first `most`
+    characters, to the end of a line.
 
     PromptError where it can't be read, is empty, or is not what its suffix says.
     """
@@ -55,11 +59,19 @@ def data_rows(path: Path, most: int | None = None) -> list[Placed]:
     text = _text(path, None if kind == ".json" else most)
     if not text.strip():
         raise PromptError(f"{path}: no prompts; the file is empty")
+    if "\0" in text:
+        line = text[: text.index("\0")].count("\n") + 1
+        raise PromptError(
+            f"{path}:{line}: has a NUL character; remove it, or convert what is UTF-16 or UTF-32:"
+            f" iconv -f UTF-16LE -t UTF-8 {path.name} > NEW"
+        )
     if kind == ".json":
-        return _of_json(text, path)
+        return _of_json(text, path, most)
     if kind in (".csv", ".tsv"):
-        return [*_of_table(text, path, "\t" if kind == ".tsv" else None)]
-    lines = ((n, line.strip()) for n, line in enumerate(text.split("\n"), 1) if line.strip())
+        is_cut = most is not None and len(text) >= most
+        return [*_of_table(text, path, "\t" if kind == ".tsv" else None, is_cut)]
+    broken = text.replace("\r\n", "\n").replace("\r", "\n").replace("\n\ufeff", "\n")
+    lines = ((n, line.strip()) for n, line in enumerate(broken.split("\n"), 1) if line.strip())
     if kind == ".txt":
         return [(f"{path}:{number}", {"prompt": line}) for number, line in lines]
     return [_of_line(line, f"{path}:{number}") for number, line in lines]
@@ -87,8 +99,9 @@ def folder_fault(folder: Path) -> str | None:
     return None
 
 
-def parquet_rows(path: Path, most: int) -> tuple[list[Placed], list[str], int]:
-    """The first rows of a .parquet file, the names of its columns, and how many rows it has.
+def parquet_rows(path: Path, most: int, size: int) -> tuple[list[Placed], list[str], int]:
+    """The first rows of a .parquet file, at most about `size` bytes of them, the names of its
+    columns, and how many rows it has.
 
     No rows where a column holds bytes, as of images. PromptError where it is no such file.
     """
@@ -100,30 +113,33 @@ def parquet_rows(path: Path, most: int) -> tuple[list[Placed], list[str], int]:
             schema, count = file.schema_arrow, file.metadata.num_rows
             if any("binary" in str(kind) for kind in schema.types):
                 return [], schema.names, count
-            first = next(file.iter_batches(batch_size=most), None)
+            rows: list[Row] = []
+            for batch in file.iter_batches(batch_size=min(most, 100)):
+                rows += batch.to_pylist()
+                size -= batch.nbytes
+                if len(rows) >= most or size <= 0:
+                    break
     except (pa.ArrowException, OSError) as error:
         raise PromptError(f"{path}: is no Parquet file ({str(error).splitlines()[0]})") from error
     if count == 0:
         raise PromptError(f"{path}: no prompts; it has no rows")
-    rows = first.to_pylist() if first is not None else []
     return [(f"{path}: row {n}", row) for n, row in enumerate(rows, 1)], schema.names, count
 
 
 def _text(path: Path, most: int | None) -> str:
     try:
         with (gzip.open if path.suffix.lower() == ".gz" else open)(path, "rb") as file:
-            data: bytes = file.read(-1 if most is None else most)
-            if most is not None and len(data) == most:
-                data += file.readline()
+            # spreadsheets write UTF-16 as "Unicode text"
+            is_wide = file.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+            text = io.TextIOWrapper(file, "utf-16" if is_wide else "utf-8-sig", newline="")
+            return text.read() if most is None else text.read(most) + text.readline()
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise PromptError(f"{path}: cannot read prompts: {reason}") from error
-    # spreadsheets write UTF-16 as "Unicode text"
-    is_wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    try:
-        return data.decode("utf-16" if is_wide else "utf-8-sig")
     except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
+        if most is not None:  # only of a whole file is the place known
+            return _text(path, None)
+        line = error.object[: error.start].count(b"\n") + 1
         raise PromptError(
             f"{path}:{line}: not UTF-8 ({error.reason}); save as UTF-8, or convert it:"
             f" iconv -f WINDOWS-1252 -t UTF-8 {path.name} > NEW"
@@ -140,10 +156,12 @@ def _of_line(line: str, where: str) -> Placed:
     return where, value
 
 
-def _of_json(text: str, path: Path) -> list[Placed]:
-    """A list of objects or texts, alone or as the only list of an object; or an object a line."""
+def _of_json(text: str, path: Path, most: int | None) -> list[Placed]:
+    """A list of objects or texts, alone or as the only list of an object; or an object a line. Of a
+    list alone those that begin in its first `most` characters.
+    """
     try:
-        value: Any = json.loads(text)
+        value: Any = json.loads(text) if most is None else _beginning(text, most)
     except (ValueError, RecursionError) as error:
         lines = [line for line in text.split("\n") if line.strip()]
         if len(lines) > 1 and lines[0].strip().endswith("}"):  # .jsonl by another name
@@ -166,6 +184,22 @@ def _of_json(text: str, path: Path) -> list[Placed]:
     return [(f"{path}: row {number}", row) for number, row in enumerate(rows, 1)]
 
 
+def _beginning(text: str, most: int) -> Any:
+    """The items of a list of JSON that begin in its first `most` characters; all of another value.
+    ValueError where it is no JSON.
+    """
+    start = re.match(r"\s*\[\s*", text)
+    if start is None or len(text) <= most:
+        return json.loads(text)
+    items, at = list[Any](), start.end()
+    while at < most and text[at] != "]":
+        item, at = json.JSONDecoder().raw_decode(text, at)
+        items.append(item)
+        while text[at : at + 1].isspace() or text[at : at + 1] == ",":
+            at += 1
+    return items
+
+
 def _columns(value: Any) -> list[Row] | None:
     """The rows of an object of columns: lists of one length, or pandas' objects by row number."""
     if not isinstance(value, dict):
@@ -181,15 +215,18 @@ def _columns(value: Any) -> list[Row] | None:
     return [dict(zip(value, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _of_table(text: str, path: Path, delimiter: str | None) -> Iterator[Placed]:
-    """Rows of a table whose first line names the columns; cells that are empty are None."""
+def _of_table(text: str, path: Path, delimiter: str | None, is_cut: bool) -> Iterator[Placed]:
+    """Rows of a table whose first line names the columns; cells that are empty are None. A last
+    row that is not closed is left out of a text that `is_cut`.
+    """
     try:
         named = re.match(r"sep=(.)\r?\n", text)  # a first line for Excel
         delimiter = named[1] if named else delimiter
         if delimiter is None:  # that which gives most columns
             first = [next(csv.reader(io.StringIO(text, newline=""), delimiter=d)) for d in ",;\t|"]
             delimiter = ",;\t|"[max(range(4), key=lambda i: len(first[i]))]
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+        source = io.StringIO(text, newline="")
+        reader = csv.reader(source, delimiter=delimiter, strict=True)
         if named:
             next(reader)
         names = [name.strip() or f"column {n}" for n, name in enumerate(next(reader), 1)]
@@ -200,10 +237,11 @@ def _of_table(text: str, path: Path, delimiter: str | None) -> Iterator[Placed]:
                 cells.append(row)
             start = reader.line_num + 1
     except csv.Error as error:
-        raise PromptError(
-            f"{path}:{reader.line_num}: not CSV: {error}; a cell with quotes or line breaks stands"
-            ' in double quotes, and a quote inside it is doubled: "say ""hi"""'
-        ) from error
+        if not (is_cut and lines) or source.read():
+            raise PromptError(
+                f"{path}:{reader.line_num}: not CSV: {error}; a cell with quotes or line breaks"
+                ' stands in double quotes, and a quote inside it is doubled: "say ""hi"""'
+            ) from error
     if not lines:
         raise PromptError(f"{path}: no prompts; it has a line of column names alone")
     if twice := [name for name in names if names.count(name) > 1]:

@@ -1,7 +1,7 @@
 """Prompts that a Python caller hands over: texts, lists of messages, rows, or a data set."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from rlfactory.prompts.ops.row_forms import PARTS, of_table
 IMAGE = "image"
 """The key of a picture to be edited."""
 MOST = 1_000_000
-"""Rows that are taken into memory."""
+"""Rows that are taken of what may have no end."""
 
 Row = str | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """A text, a row of data, or a list of messages."""
@@ -110,7 +110,9 @@ def read_rows(rows: Iterable[Row], column: str, name: str) -> list[Prompt]:
         given = (of_table(row, column) if is_table else row for row in _rows(rows, name))
         prompts = [reader.read(f"{name}: row {n}", row) for n, row in enumerate(given)]
     except PromptError as error:
-        text = re.split(", or leave such rows|; prompts.image_column", str(error))[0]  # for files
+        text = re.split(", or (leave such|name its|type)|; prompts.image_column", str(error))[
+            0
+        ]  # for files
         raise PromptError(text + (_renaming(rows) if "has no" in text else "")) from error
     if not prompts:
         without = ", or leave it out" if name == "eval_prompts" else ""
@@ -146,7 +148,7 @@ def _rows(rows: Any, name: str) -> Iterator[Mapping[str, Any]]:
         frame: Any = rows
         rows = frame.to_dict("records") if hasattr(frame, "iloc") else frame.to_dicts()
     for number, row in enumerate(rows):
-        if number == MOST:
+        if number == MOST and not isinstance(rows, Sized):
             raise PromptError(f"{name}: more than {MOST:,} rows; does it end? Hand over fewer")
         if isinstance(row, str):
             row = {"prompt": str(row)}

@@ -48,6 +48,18 @@ def texts_of(prompts: Sequence[Prompt]) -> Sequence[str]:
     return prompts.texts if isinstance(prompts, LazyPrompts) else [p.text for p in prompts]
 
 
+def joined(prompts: Iterable[Prompt], others: Sequence[Prompt]) -> Sequence[Prompt]:
+    """Prompts and others after them; what is not in memory stays there."""
+    if not isinstance(prompts, LazyPrompts):
+        return [*prompts, *others]
+    count, texts = len(prompts), [*prompts.texts, *texts_of(others)]
+
+    def read(index: int) -> Prompt:
+        return prompts[index] if index < count else others[index - count]
+
+    return LazyPrompts(texts, range(len(texts)), read)
+
+
 def _at(prompts: Sequence[Prompt], kept: Sequence[int]) -> Sequence[Prompt]:
     return prompts.at(kept) if isinstance(prompts, LazyPrompts) else [prompts[i] for i in kept]
 
@@ -110,8 +122,10 @@ class RowReader:
             del metadata[str(self.image_column)]
         return Prompt(edited, metadata)
 
-    def kept(self, rows: Iterable[Mapping[str, Any]], name: object) -> list[int]:
+    def kept(self, rows: Collection[Mapping[str, Any]], name: object) -> Sequence[int]:
         """The indices of the rows that are not left out; PromptError where none is left."""
+        if not self.skip_empty:
+            return range(len(rows))
         left_out = [is_left_out(row, self.skip_empty) for row in rows]
         if any(left_out):
             message = "%s: %d of %d rows are left out, without %s (prompts.skip_empty)"
@@ -123,7 +137,7 @@ class RowReader:
 
     def read_all(self, rows: Sequence[Placed], name: object) -> list[Prompt]:
         """The prompts of all rows that are not left out; raises as `read` and `kept`."""
-        return [self.read(*rows[i]) for i in self.kept((row for _, row in rows), name)]
+        return [self.read(*rows[i]) for i in self.kept([row for _, row in rows], name)]
 
 
 class PromptList(Prompts):
@@ -136,13 +150,15 @@ class PromptList(Prompts):
     ) -> None:
         self.prompts = prompts
         self.eval_prompts = prompts if evaluation is None else evaluation
-        trained, evaluated = (
-            {*map(sameness, texts)} for texts in (self.texts(), texts_of(self.eval_prompts))
-        )
-        self.separate = not trained & evaluated
-        if evaluation is not None and not self.separate:
+        self.separate = False
+        if evaluation is None:
+            return
+        evaluated = {*map(sameness, texts_of(evaluation))}
+        trained = evaluated.intersection(map(sameness, self.texts()))
+        self.separate = not trained
+        if trained:
             message = "%d of the %d different evaluation prompts are training prompts too"
-            log.warning(message, len(trained & evaluated), len(evaluated))
+            log.warning(message, len(trained), len(evaluated))
 
     def draw(self, count: int, *, seed: int, iteration: int) -> list[Prompt]:
         """`count` prompts, shuffled without replacement, repeated only if there are too few."""

@@ -3,7 +3,7 @@
 import ast
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from os.path import commonprefix
 from typing import Any
@@ -18,6 +18,8 @@ CONVERSATIONS = (MESSAGES, "conversations", "conversation")
 PAIR = ("chosen", "rejected")
 COMPLETIONS = (*PAIR, "completion", "text")
 ALPACA = ("system", "instruction", "input", "output", "history")
+QUESTIONS = ("question", "query", "problem", "input")
+"""Columns of a prompt beside a pair, which is then no beginning that both have."""
 PARTS = ("prompt", *CONVERSATIONS, TOOLS, *COMPLETIONS, *ALPACA)
 """Columns that a prompt and its completions are read from where no other column is named."""
 IMAGES, PREFERENCE = ("jpg_0", "jpg_1"), "label_0"
@@ -79,9 +81,11 @@ def _without_nulls(value: Any) -> Any:
     return [*map(_without_nulls, value)] if isinstance(value, list | tuple) else value
 
 
-def is_left_out(row: Mapping[str, Any], columns: Iterable[str]) -> bool:
+def is_left_out(row: Mapping[str, Any], columns: Collection[str]) -> bool:
     """Whether a row has nothing in one of these columns, without which it is not wanted."""
-    is_bare_pair = {*PAIR} <= row.keys() and "prompt" not in row
+    if not columns:
+        return False
+    is_bare_pair = {*PAIR} <= row.keys() and prompt_column(row) not in row
     wanted = [c for c in columns if c != "prompt" or not is_bare_pair]
     # which image is preferred is known without them, which are large
     unread = dict.fromkeys(IMAGES, "unread") if PREFERENCE in row else {}
@@ -128,13 +132,14 @@ def _has_role(message: object, role: str) -> bool:
 def prompt_column(row: Mapping[str, Any], column: str = "prompt") -> str:
     """The column of a row's prompt: the one that is named, or else what stands for it.
 
-    Without a `prompt`: pairs (`chosen`), conversations, Alpaca's `instruction`, or `text` where
-    there is nothing else.
+    Without a `prompt`: Alpaca's `instruction`, also beside a pair; pairs alone (`chosen`),
+    conversations, or `text` where there is nothing else.
     """
     if column != "prompt" or not is_missing(row.get(column)):
         return column
     if "prompt" not in row and {*PAIR} <= row.keys():
-        return column
+        are_answers = "instruction" in row and isinstance(row["chosen"], str)
+        return "instruction" if are_answers else column
     for name in CONVERSATIONS:
         if not is_missing(row.get(name)):
             return name
@@ -226,7 +231,8 @@ def _converted(row: dict[str, Any], column: str) -> tuple[dict[str, Any], str]:
     if isinstance(system, str) and not is_missing(system):
         prompt = [{"role": "system", "content": row.pop("system")}]
         prompt.append({"role": "user", "content": text})
-    return {"prompt": prompt, "completion": row.pop("output"), **row}, "prompt"
+    learned = {"completion": row.pop("output")} if "output" in row else {}
+    return {"prompt": prompt, **learned, **row}, "prompt"
 
 
 def _without_common_beginning(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -256,7 +262,14 @@ def _without_common_beginning(row: Mapping[str, Any]) -> dict[str, Any]:
         at -= chosen[:at].endswith(" ")
         if not chosen[:at].strip() or chosen.lower().endswith(PICTURES):
             raise ValueError(
-                "has no `prompt`, and `chosen` and `rejected` begin differently; add a `prompt`"
+                "has no `prompt`, and `chosen` and `rejected` begin differently; add a `prompt`, or"
+                " name its column: prompts.column=NAME"
+            )
+        apart = [n for n in QUESTIONS if isinstance(row.get(n), str) and row[n] not in chosen[:at]]
+        if apart:
+            raise ValueError(
+                f"has no `prompt`, and a `{apart[0]}` that `chosen` and `rejected` do not begin"
+                f" with; rename it, or type prompts.column={apart[0]}"
             )
     else:
         return {}

@@ -9,7 +9,9 @@ from rlfactory.config.evaluation_prompts import set_counts
 from rlfactory.config.schema.targets import instantiate, locate
 from rlfactory.model.pipelines.local_models import height_and_width
 from rlfactory.prompts.base import Prompt, PromptError, Prompts
+from rlfactory.prompts.ops.held_out import sameness
 from rlfactory.prompts.ops.pictured import PicturedText, mismatch, size_problem
+from rlfactory.prompts.ops.prompt_list import joined
 from rlfactory.reward.base import Reward
 from rlfactory.train.components import Components, ProgressListener
 from rlfactory.train.evaluation.evaluator import Evaluator, GivenEvaluation
@@ -61,7 +63,7 @@ def check_prompts(
     held_out = prompts.held_out(config["evaluation"]["prompts"])
     check_pictures(config["model"], [*prompts.texts(), *(p.text for p in held_out)])
     check_pictures(config["model"], [p.text for listed in sets.values() for p in listed])
-    reward.check_prompts([*prompts.known(), *held_out])
+    reward.check_prompts(joined(prompts.known(), held_out))
     for name, listed in {"": held_out, **sets}.items():
         judge, more = judges_of(config, name, reward if name else None, others)
         for each in filter(None, [judge, *more.values()]):
@@ -95,11 +97,11 @@ def build_evaluator(
         message = "evaluation.prompts=%d is more than there are: an evaluation takes %d"
         log.warning(message, wanted, len(prompts))
     reward = components.reward if components.reward.gives_scores else None
-    trained = {*components.prompts.texts()} if components.prompt_sets else set()
+    trained = {*map(sameness, components.prompts.texts() if components.prompt_sets else ())}
     evaluators = {}
     for name, listed in {"": prompts, **components.prompt_sets}.items():
         judge, others = judges_of(config, name, reward, components.eval_rewards)
-        separate = not trained & {prompt.text for prompt in listed}
+        separate = trained.isdisjoint(sameness(prompt.text) for prompt in listed)
         evaluators[name] = Evaluator(
             model=components.model,
             sampler=components.sampler,

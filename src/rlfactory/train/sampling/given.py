@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +55,8 @@ class GivenSampler(TextSampler):
             PromptError: also where the two completions of a pair are equal once they are cut.
             ModelError: a row can't be written, or has no room.
         """
-        known, cut = [*prompts.known()], 0
-        for first in range(0, len(known), CHECKED):
-            rows = known[first : first + CHECKED]
+        known, cut = iter(prompts.known()), 0
+        while rows := [*islice(known, CHECKED)]:
             pairs = [self.completion(p, member) for p in rows for member in range(self.members)]
             given, learned = [text for text, _ in pairs], [text for _, text in pairs]
             ids, mask, ended = self.model.encode_completions(given, learned, self.length)
