@@ -110,9 +110,8 @@ def read_rows(rows: Iterable[Row], column: str, name: str) -> list[Prompt]:
         given = (of_table(row, column) if is_table else row for row in _rows(rows, name))
         prompts = [reader.read(f"{name}: row {n}", row) for n, row in enumerate(given)]
     except PromptError as error:
-        text = re.split(", or (leave such|name its|type)|; prompts.image_column", str(error))[
-            0
-        ]  # for files
+        of_files = ", or (leave such|name its|type)|; prompts.image_column"
+        text = re.split(of_files, str(error))[0]
         raise PromptError(text + (_renaming(rows) if "has no" in text else "")) from error
     if not prompts:
         without = ", or leave it out" if name == "eval_prompts" else ""
