@@ -123,7 +123,7 @@ def test_the_table_has_a_line_for_each_method(tmp_path: Path) -> None:
     table = leaderboard_table(entries())
     assert table is not None
     assert [line[0] for line in table.lines] == ["good", "middle", "poor"]
-    assert table.heads[3:5] == ["a", "b"]
+    assert table.heads[:4] == ["method", "a", "b", "IQM gain"]
     assert leaderboard_table([]) is None
     assert read_entries(write_entries(entries(), tmp_path / "e.json")) == entries()
     assert draw_leaderboard(entries(), tmp_path / "b.png").stat().st_size > 10_000
