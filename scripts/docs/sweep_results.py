@@ -32,8 +32,8 @@ from rlfactory.report.claims import (
 from rlfactory.report.command import write
 from rlfactory.report.discover import report_of_sweep
 from rlfactory.report.report import ClaimResult, Report
+from rlfactory.report.report_tables import main_table
 from rlfactory.report.summary import provenance
-from rlfactory.report.table import main_table
 from rlfactory.report.text_table import TextTable, markdown_sections, markdown_table
 from rlfactory.report.writers import about_lines
 from rlfactory.run.folder import RunFolder

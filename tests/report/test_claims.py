@@ -17,9 +17,9 @@ from rlfactory.report.claims import (
 )
 from rlfactory.report.command import write
 from rlfactory.report.discover import report_of_sweep
-from rlfactory.report.group import Group
 from rlfactory.report.read import RunRecord
 from rlfactory.report.report import ClaimResult, Report
+from rlfactory.report.run_groups import Group
 from rlfactory.sweep.table import Claim, Column, Job, Row, Table
 
 WINS = Claim("NFT wins", "shapes", "Table 1", better="NFT", than="GRPO")

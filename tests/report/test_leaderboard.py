@@ -8,7 +8,6 @@ import pytest
 
 from rlfactory.report.command import FORMATS, write
 from rlfactory.report.discover import report_of_sweep
-from rlfactory.report.group import Group
 from rlfactory.report.leaderboard import (
     draw_leaderboard,
     efficiency,
@@ -23,6 +22,7 @@ from rlfactory.report.leaderboard import (
 )
 from rlfactory.report.read import RunRecord
 from rlfactory.report.report import Entry
+from rlfactory.report.run_groups import Group
 from rlfactory.report.statistics import interquartile_mean
 from rlfactory.sweep.table import Column, Job, Row, Table, TableInfo, Task
 

@@ -21,7 +21,7 @@ from rlfactory.config.evaluation_prompts import (
     row_notes,
 )
 from rlfactory.config.memory.devices import describe_device, describe_processes, process_notes
-from rlfactory.config.memory.estimate import describe_memory, estimate, memory_notes
+from rlfactory.config.memory.peak_memory import describe_memory, estimate, memory_notes
 from rlfactory.config.named_models import shown_model
 from rlfactory.config.nfe import (
     describe_accumulation,

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from rlfactory.model.lm.generate import StopTexts
-from rlfactory.model.pipelines.hub import no_bars
+from rlfactory.model.pipelines.hub_models import no_bars
 from rlfactory.utils.errors import UserError
 from rlfactory.utils.types import Faults
 

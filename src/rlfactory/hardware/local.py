@@ -17,9 +17,9 @@ from torch.backends import cuda, cudnn
 from torch.utils import deterministic
 
 from rlfactory.hardware.base import Hardware, HardwareError
-from rlfactory.hardware.environment import use_expandable_segments
 from rlfactory.hardware.gradient_tree import add_by_block
 from rlfactory.hardware.portable import conflicts, unset
+from rlfactory.hardware.process_environment import use_expandable_segments
 from rlfactory.utils.types import Faults, GPUName, Positive, PositiveInt
 
 log = logging.getLogger(__name__)

@@ -33,7 +33,7 @@ from rlfactory.model.lm.shared_prompts import shared_prompts
 from rlfactory.model.lm.tokenized import LongPrompts
 from rlfactory.model.lora import Lora, merge_adapters, with_adapters
 from rlfactory.model.memory import Memory
-from rlfactory.model.pipelines.hub import no_bars
+from rlfactory.model.pipelines.hub_models import no_bars
 from rlfactory.model.pipelines.teacher_files import adapter_folder
 from rlfactory.model.precision import Precision
 from rlfactory.model.text_base import TextModel

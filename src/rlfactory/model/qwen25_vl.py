@@ -12,7 +12,7 @@ from rlfactory.model.causal_lm import CausalLM
 from rlfactory.model.lm.attention import hidden_states
 from rlfactory.model.lm.pictures import Pictures
 from rlfactory.model.memory import Memory
-from rlfactory.model.pipelines.hub import explained
+from rlfactory.model.pipelines.hub_models import explained
 from rlfactory.model.pipelines.local_models import resolve
 from rlfactory.utils.types import Faults, PositiveInt
 

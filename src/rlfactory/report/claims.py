@@ -8,10 +8,10 @@ from typing import TypedDict
 
 import numpy as np
 
-from rlfactory.report.group import Group
 from rlfactory.report.measure import before, measured, metric_of
 from rlfactory.report.read import RunRecord, prompt_scores
 from rlfactory.report.report import ClaimResult
+from rlfactory.report.run_groups import Group
 from rlfactory.report.text_table import NONE, Section, TextTable, joined
 from rlfactory.report.verdicts import (
     MIN_SEEDS,

@@ -10,10 +10,10 @@ from pathlib import Path
 from rlfactory.config.frozen import differences
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.report.discover import is_run
-from rlfactory.report.group import QUIET, distinct, shown, telling
 from rlfactory.report.image_grid import sheet
 from rlfactory.report.labels import evaluation_label
 from rlfactory.report.read import DAMAGED, RunRecord, read_run
+from rlfactory.report.run_groups import QUIET, distinct, shown, telling
 from rlfactory.report.sample_pairs import Sample, evaluated, readable_rows, samples_at
 from rlfactory.report.statistics import paired_change
 from rlfactory.report.summary import difference_cells

@@ -17,11 +17,11 @@ import numpy as np
 
 from rlfactory.report.curves import mean_curve
 from rlfactory.report.draw import by_metric, draw_panel, row_legend, row_style, short
-from rlfactory.report.group import Group
 from rlfactory.report.measure import before, measured
 from rlfactory.report.plot import panel_axes, panel_rows, saved_figure
 from rlfactory.report.read import RunRecord
 from rlfactory.report.report import Curve, Entry
+from rlfactory.report.run_groups import Group
 from rlfactory.report.statistics import (
     MIN_RUNS,
     Array,

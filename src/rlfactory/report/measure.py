@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from rlfactory.config.memory.estimate import traits_of
+from rlfactory.config.memory.peak_memory import traits_of
 from rlfactory.config.nfe import passes_per_sample
 from rlfactory.report.read import RunRecord
 from rlfactory.sweep.table import Column

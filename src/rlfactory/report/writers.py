@@ -10,8 +10,8 @@ from shutil import copyfile
 from textwrap import shorten
 
 from rlfactory.report.report import Report
+from rlfactory.report.report_tables import main_table, sections
 from rlfactory.report.sample_pairs import Sample
-from rlfactory.report.table import main_table, sections
 from rlfactory.report.text_table import (
     NONE,
     Section,

@@ -13,9 +13,9 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from rlfactory.config.plan import Plan
-from rlfactory.sweep.folder import State, failure, job_output, read_status, state_of
 from rlfactory.sweep.process import command_of
 from rlfactory.sweep.sweep_file import SweepFile
+from rlfactory.sweep.sweep_folder import State, failure, job_output, read_status, state_of
 from rlfactory.sweep.table import Job, Table
 from rlfactory.utils.console import can_rewrite_lines, clock, number
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from rlfactory.config.evaluation_prompts import evaluation_draws
 from rlfactory.config.memory.devices import GIB, gpu_of, on_gpu, processes_of
-from rlfactory.config.memory.estimate import traits_of
+from rlfactory.config.memory.peak_memory import traits_of
 from rlfactory.config.nfe import items_per_sample, update_items
 from rlfactory.model.lm.attention import GPT2Step
 from rlfactory.model.text_base import TextModel

@@ -17,7 +17,7 @@ from torch import Tensor
 from rlfactory.hardware.base import Hardware
 from rlfactory.prompts.ops.pictured import identity
 from rlfactory.rollout import GlobalRollout, Rollout
-from rlfactory.train.metrics import pairwise_distance
+from rlfactory.train.iteration_metrics import pairwise_distance
 from rlfactory.utils.pytree import index_rows, require
 
 LIGHT = (

@@ -29,7 +29,7 @@ from rlfactory.train.checkpointing.resume_point import (
 from rlfactory.train.checkpointing.savepoint import CheckpointManager, CheckpointSchedule, Savepoint
 from rlfactory.train.components import Metrics, ProgressListener
 from rlfactory.train.evaluation.build import build_evaluator
-from rlfactory.train.evaluation.schedule import EvaluationReporter, EvaluationSchedule
+from rlfactory.train.evaluation.evaluation_schedule import EvaluationReporter, EvaluationSchedule
 from rlfactory.train.guards.failure_dump import write_dump
 from rlfactory.train.guards.update_guard import Guard
 from rlfactory.train.health import HealthMonitor

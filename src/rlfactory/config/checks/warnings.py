@@ -11,8 +11,8 @@ from rlfactory.config.checks.chats import template_notes
 from rlfactory.config.checks.prompt_files import known_rows
 from rlfactory.config.checks.sampling import few_step_notes
 from rlfactory.config.frozen import differences, format_value
-from rlfactory.config.memory.estimate import traits_of
 from rlfactory.config.memory.model_parts import parts_of, published_pipeline, published_scheduler
+from rlfactory.config.memory.peak_memory import traits_of
 from rlfactory.config.nfe import weight_sets
 from rlfactory.config.options import options
 from rlfactory.config.problems import override_key

@@ -24,7 +24,7 @@ from rlfactory.model.lm.loading import (
     require_finite_weights,
     skip_padding_check,
 )
-from rlfactory.model.pipelines.hub import explained, no_bars
+from rlfactory.model.pipelines.hub_models import explained, no_bars
 from rlfactory.model.pipelines.local_models import resolve
 from rlfactory.utils.errors import ModelError
 

@@ -22,7 +22,7 @@ from transformers.utils import GENERATION_CONFIG_NAME
 
 from rlfactory.model.lm.known_passes import require_known_passes
 from rlfactory.model.lm.trainable import gguf_of, is_lora, unwrapped
-from rlfactory.model.pipelines.hub import explained, no_bars
+from rlfactory.model.pipelines.hub_models import explained, no_bars
 from rlfactory.model.pipelines.local_models import part_variant, resolve
 from rlfactory.model.precision import in_dtype, network_device
 from rlfactory.utils.errors import ModelError

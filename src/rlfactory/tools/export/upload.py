@@ -11,7 +11,7 @@ from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils._validators import validate_repo_id
 from huggingface_hub.utils.tqdm import disable_progress_bars, enable_progress_bars
 
-from rlfactory.model.pipelines.hub import HTTPError, first_line
+from rlfactory.model.pipelines.hub_models import HTTPError, first_line
 from rlfactory.model.pipelines.local_models import is_offline
 from rlfactory.utils.errors import UserError
 

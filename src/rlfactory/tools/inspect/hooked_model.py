@@ -17,7 +17,7 @@ from transformer_lens.model_bridge import TransformerBridge
 from transformers import PreTrainedModel
 
 from rlfactory.model.lora import merge_adapters
-from rlfactory.model.pipelines.hub import no_bars
+from rlfactory.model.pipelines.hub_models import no_bars
 from rlfactory.rollout import Tokens
 from rlfactory.utils.errors import UserError
 from rlfactory.utils.pytree import index_rows, row_chunks

@@ -123,7 +123,7 @@ def make_server(reward: Any, settings: ServeSettings, token: str) -> Any:
     """The uvicorn server, not running yet."""
     import uvicorn
 
-    from rlfactory.tools.serve.app import application
+    from rlfactory.tools.serve.http_app import application
 
     config = uvicorn.Config(
         application(reward, settings, token),

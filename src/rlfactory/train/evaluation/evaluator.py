@@ -21,7 +21,7 @@ from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.scores import Scores
 from rlfactory.train.components import Components, ProgressListener
 from rlfactory.train.data_parallel import Shard, local_rows
-from rlfactory.train.metrics import (
+from rlfactory.train.iteration_metrics import (
     distinct,
     mean_per_token,
     pairwise_distance,
