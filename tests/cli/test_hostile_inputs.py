@@ -20,8 +20,8 @@ import yaml
 from rlfactory.cli import app
 from rlfactory.cli.resume import create_run
 from rlfactory.config.overrides import plan_from_words
-from rlfactory.config.own_code import names_in
 from rlfactory.config.problems import PlanError
+from rlfactory.config.user_code import names_in
 from rlfactory.config.words import typed_value
 from rlfactory.model.lm.loading import load_language_model, load_tokenizer
 from rlfactory.model.pipelines.pipeline_loading import require_known_libraries

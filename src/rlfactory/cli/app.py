@@ -89,7 +89,7 @@ def main() -> None:
 
 def dispatch(argv: Sequence[str]) -> int:
     """Run a subcommand, or train."""
-    from rlfactory.config.own_code import names_in
+    from rlfactory.config.user_code import names_in
     from rlfactory.config.words import normalise_words
 
     trust_names(names_in(argv))

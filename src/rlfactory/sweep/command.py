@@ -8,9 +8,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from rlfactory.config.options import first_comment
-from rlfactory.config.own_code import untrusted
 from rlfactory.config.plan import Plan
 from rlfactory.config.problems import PlanError, Problem, unknown_name
+from rlfactory.config.user_code import untrusted
 from rlfactory.hardware.process_environment import installed_gpus, visible_gpu_names
 from rlfactory.sweep.display import LiveTable, outcome_lines, plan_lines
 from rlfactory.sweep.jobs import (

@@ -16,7 +16,7 @@ from typing import IO, Any
 import yaml
 
 from rlfactory.config.frozen import differences, format_diff, upgrade
-from rlfactory.config.own_code import named_code
+from rlfactory.config.user_code import named_code
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.checkpoint.checksums import DamagedError, read_manifest
 from rlfactory.run.checkpoint.checksums import verify as verify_checksums

@@ -12,8 +12,8 @@ from typing import Any
 
 from rlfactory.config.checks.rules import component_problems
 from rlfactory.config.overrides import compose
-from rlfactory.config.own_code import untrusted
 from rlfactory.config.problems import PlanError, Problem
+from rlfactory.config.user_code import untrusted
 from rlfactory.tools.serve.settings import ServeSettings, read_settings
 from rlfactory.utils.console import silence_notices
 from rlfactory.utils.processes import signal_handlers
