@@ -157,7 +157,7 @@ def _plans(jobs: Sequence[Job]) -> dict[str, Plan]:
 
 
 def swept_by_files(words: Sequence[str]) -> list[str]:
-    """What the chosen files sweep over (`hydra.sweeper.params`), but for keys that are typed."""
+    """Sweeps of the chosen files (`hydra.sweeper.params`), but for keys that are typed."""
     typed = {override_key(word) for word in words}
     found = compose(job_words(words)[0]).composition
     swept = {} if found is None else found.swept

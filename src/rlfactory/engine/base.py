@@ -92,7 +92,7 @@ class Engine(ABC):
 
     @staticmethod
     def validate(options: Mapping[str, Any], run: Mapping[str, Any]) -> Faults:
-        """What it draws is of the distribution that the trainer computes likelihoods of."""
+        """The engine draws from the distribution that the trainer computes likelihoods of."""
         dynamics = run["dynamics"]
         if options["draws_by"] == "engine" and run["hardware"].get("tile") is not None:
             message = "is set, and an engine divides passes in its own way; engine=own does not"

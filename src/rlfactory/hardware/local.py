@@ -191,7 +191,7 @@ class Local(Hardware):
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
 
     def take_peak_memory(self) -> dict[str, float]:
-        """What torch's allocator counted on this GPU."""
+        """The peak that torch's allocator counted on this GPU."""
         if self.device.type != "cuda":
             return {}
         self._peak = self.peak_memory()  # its own count begins again

@@ -97,7 +97,7 @@ class Qwen25VL(CausalLM):
         positions: Tensor | None,
         cache: DynamicCache | None,
     ) -> Tensor:
-        """Of whole rows without padding, positions are computed here."""
+        """The states of whole rows without padding, positions are computed here."""
         if positions is None:
             positions = self._positions(ids, torch.ones_like(ids, dtype=torch.bool))
         embedded, axes = self.pictures.embedded(ids), positions.movedim(-1, 0)

@@ -124,7 +124,7 @@ def _difference(
 
 
 def comparison(claim: Claim, column: Column, margin: float) -> str:
-    """What is compared, in signs: `V-GRPO > NFT`."""
+    """The comparison in signs: `V-GRPO > NFT`."""
     if claim.order is not None:
         return (" > " if rises(claim, column) else " < ").join(claim.order)
     first, second = claim.pairs[0]
@@ -215,7 +215,7 @@ def counts_text(results: Sequence[ClaimResult]) -> str:
 
 
 class _Content(TypedDict):
-    """What the file holds; a stored one has more."""
+    """The content of the file; a stored one has more."""
 
     claims: list[ClaimResult]
 

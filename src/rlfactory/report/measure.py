@@ -66,7 +66,7 @@ def scores_of(runs: Sequence[RunRecord]) -> list[str]:
 
 
 def declared(score: str, runs: Sequence[RunRecord]) -> Better:
-    """What is better of a score: as all runs say it; unknown scores are not judged.
+    """The better direction of a score: as all runs say it; unknown scores are not judged.
 
     Runs of earlier versions say nothing: their first score trains, so higher is better.
     """

@@ -59,12 +59,12 @@ def _lines(report: Report, folder: Path, figure: str | None) -> Iterator[str]:
 
 
 def about_lines(about: TableInfo) -> list[str]:
-    """What a table is about, as items."""
+    """The subject of a table, as items."""
     return [*(f"- {name}: {plain(fact)}" for name, fact in facts_of(about).items()), ""]
 
 
 def facts_of(about: TableInfo) -> dict[str, str]:
-    """What a table is about, by name."""
+    """The subject of a table, by name."""
     hours = "not said" if about.gpu_hours is None else f"{about.gpu_hours:g} GPU hours"
     facts = {"Paper": f"{about.paper}, {about.table}".strip(", "), "Budget of the full form": hours}
     facts |= {"Run here": about.ran, "Expected": about.tolerance}

@@ -234,7 +234,7 @@ class Reward(ABC):
 
 
 def directions(reward: Reward) -> dict[str, Direction]:
-    """What is better of each score, as far as the reward says it; higher of its main one."""
+    """The better direction of each score, as far as the reward says it; higher of its main one."""
     return {**declared_better(reward), reward.main: "higher"}
 
 

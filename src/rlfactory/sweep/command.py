@@ -44,7 +44,7 @@ from rlfactory.utils.text import is_override
 
 
 def gpus(asked: Sequence[str] | None = None) -> list[str]:
-    """What was asked for, else all that this process may see; torch is not needed to know."""
+    """The GPUs asked for, else all that this process may see; torch is not needed to know."""
     if asked is not None:
         return [*asked]
     names = visible_gpu_names()

@@ -1,4 +1,4 @@
-"""What a sweep shows: its plan beforehand, a live table or lines of changes, and the outcome."""
+"""A sweep's display: its plan beforehand, a live table or lines of changes, and the outcome."""
 
 import math
 import time

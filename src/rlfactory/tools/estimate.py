@@ -55,7 +55,7 @@ ALONE = {
 
 @dataclass(frozen=True)
 class Counted:
-    """What one process of a run holds and does, all of whose network it has.
+    """Memory and work of one process of a run that has the whole network.
 
     Attributes:
         resident: bytes that are held all the time.
@@ -78,7 +78,7 @@ class Counted:
 
 
 class Phases:
-    """What each phase holds at most and does; one follows another.
+    """Memory, at most, and work of each phase; one follows another.
 
     Attributes:
         marks: the work done where a micro-batch, or what follows the last one, began.

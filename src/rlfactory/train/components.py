@@ -1,4 +1,4 @@
-"""What an experiment is made of: live objects, numbers, the stop rule, and the protocol of progress
+"""The parts of an experiment: live objects, numbers, the stop rule, and the protocol of progress
 displays.
 """
 
@@ -123,7 +123,7 @@ class Components:
     scorer: Scorer = field(default_factory=Scorer)
 
     def state_dict(self) -> dict[str, Any]:
-        """What the components remember besides tensors, as plain values."""
+        """The memory of the components besides tensors, as plain values."""
         coefficients, advantage = self.regularizer.coefficients, self.algo.advantage
         return {
             "coefficients": {name: c.state_dict() for name, c in coefficients.items()},

@@ -122,7 +122,7 @@ class Session:
         self.evaluator = build_evaluator(self.config, self.components, progress)
 
     def _build_schedules(self) -> None:
-        """What decides when to save and when to evaluate."""
+        """Build the schedules that decide when to save and when to evaluate."""
         options, evaluation = self.config["checkpoint"], self.config["evaluation"]
         main = self.evaluator.main
         best = Best(self.folder.checkpoints, main, self.config["stop"]["kl"])

@@ -136,7 +136,7 @@ def load_tokenizer(path: str, *, key: str) -> Any:
 
 
 def _place(path: str, locate: Callable[[str], str]) -> tuple[str, dict[str, Any]]:
-    """What transformers' Auto classes load a path from: a folder or hub id, and options."""
+    """A path for transformers' Auto classes: a folder or hub id, and options."""
     file = gguf_of(Path(path).expanduser())
     if file is not None:
         return str(file.parent), {"gguf_file": file.name, **NO_CODE}

@@ -285,8 +285,9 @@ Read = Callable[[str], tuple[object, bool]]
 
 
 def prompt_reader(tokenizers: Sequence[Any], limit: int, written: Callable[[str], str]) -> Read:
-    """What the tokenizers of a pipeline keep of a prompt, `written` with its family's template: as
-    many tokens as the `limit` of its last encoder, CLIP's as many as their own.
+    """A function that gives the text which a pipeline's tokenizers keep of a prompt, `written` with
+    its family's template: as many tokens as the `limit` of its last encoder, CLIP's as many as
+    their own.
     """
 
     def ids_and_limit(tokenizer: Any, prompt: str) -> tuple[list[int], int]:

@@ -167,7 +167,7 @@ def _read_state(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def explained_state(folder: Path) -> Iterator[None]:
-    """What a state that does not fit raises where it is restored, as one error with its file."""
+    """Errors of a state that does not fit, where it is restored, as one error with its file."""
     try:
         yield
     except STATE_ERRORS as error:

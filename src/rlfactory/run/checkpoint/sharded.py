@@ -193,7 +193,7 @@ def _load(checkpoint: Path, state: dict[str, Any]) -> None:
 
 
 def _tensors(checkpoint: Path) -> Mapping[str, TensorStorageMetadata]:
-    """What is stored, read from the headers of all files."""
+    """The tensors that are stored, read from the headers of all files."""
     reader = HuggingFaceStorageReader(str(checkpoint / SHARDS_FOLDER))
     found: Mapping[str, Any] = reader.read_metadata().state_dict_metadata
     return found

@@ -17,7 +17,7 @@ from rlfactory.utils.data_files import FileError, read_json, read_text
 
 
 class _Sweep(TypedDict):
-    """What of a sweep's table names it."""
+    """The name in a sweep's table."""
 
     name: str
     size: str

@@ -94,7 +94,7 @@ class Upload:
             raise UploadError(f"--push: no hub answers ({reason}); {self._later()}") from error
 
     def _later(self) -> str:
-        """What to type where there is a network."""
+        """The command to type where there is a network."""
         to = shlex.quote(str(self.to or Path(self.repo).name))
         here = f"`rlfactory export {shlex.quote(str(self.run))} --to {to}` works without it, and "
         here = "" if self.to and self.to.exists() else here

@@ -94,7 +94,7 @@ class InspectionError(UserError, ValueError):
 
 @dataclass(frozen=True)
 class Stream:
-    """What L layers of H heads write into the residual stream of width d, at P positions.
+    """Vectors that L layers of H heads write into the residual stream of width d, at P positions.
 
     Attributes:
         start: `[P, d]`, the embeddings.

@@ -117,7 +117,7 @@ def find_resume_point(
 
 
 class _Counts(TypedDict):
-    """What every checkpoint's state has, besides what the components remember."""
+    """The part of every checkpoint's state, besides what the components remember."""
 
     iterations: NonNegativeInt
     looked: int | None

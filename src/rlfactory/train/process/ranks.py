@@ -1,4 +1,4 @@
-"""What the ranks of a run do in common: agree on one configuration, report a lost rank; and the
+"""Tasks of all ranks of a run: agree on one configuration, report a lost rank; and the
 configuration of the same run in a single process.
 """
 

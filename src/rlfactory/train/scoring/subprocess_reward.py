@@ -124,7 +124,7 @@ class _Worker(WorkerProcess):
 
 
 def _told(error: BaseException | None) -> tuple[str, str | None] | None:
-    """What the other process is told of an exception: it may not have its class."""
+    """The form in which the other process is told of an exception: it may not have its class."""
     return None if error is None else ("".join(format_exception(error)), users_line(error))
 
 
