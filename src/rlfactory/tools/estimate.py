@@ -181,7 +181,8 @@ def _of_run(config: Config, phases: Phases, model: Any, *, drawn: int, base: flo
 @contextmanager
 def _watched(components: Components, phases: Phases) -> Iterator[None]:
     """An engine whose phases are told apart, and which repeats nothing that it has counted."""
-    model, hardware = components.model, components.hardware
+    model: Any = components.model
+    hardware = components.hardware
     padded, step, replaced = hardware.pad_micro_batches, hardware.step, mock.patch.object
 
     def two(own: Any, padding: Any) -> Iterator[Any]:

@@ -13,9 +13,8 @@ import torch
 
 from rlfactory.algo.base import Algorithm
 from rlfactory.hardware.base import Hardware
-from rlfactory.model.base import ImageModel
+from rlfactory.model.base import Model
 from rlfactory.model.ema import EMASchedule
-from rlfactory.model.text_base import TextModel
 from rlfactory.prompts.base import Prompt, Prompts
 from rlfactory.regularizer.base import Regularizer
 from rlfactory.reward.base import Reward
@@ -108,7 +107,7 @@ class Components:
         scorer: how and when rewards are computed.
     """
 
-    model: ImageModel | TextModel
+    model: Model
     sampler: Sampler
     algo: Algorithm[Any, Any, Any]
     regularizer: Regularizer[Any, Any, Any]

@@ -12,8 +12,7 @@ from rlfactory.algo.ops.preference import PAIR
 from rlfactory.batch import TokenBatch
 from rlfactory.hardware.base import Hardware
 from rlfactory.hardware.local import Local
-from rlfactory.model.base import ImageModel
-from rlfactory.model.text_base import TextModel
+from rlfactory.model.base import Model
 from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.reward.base import Reward, Samples, directions, score_checked
 from rlfactory.reward.combine import merge_directions, merge_scores
@@ -68,7 +67,7 @@ class Evaluator:
         sets: the evaluators of further prompt sets, by name.
     """
 
-    model: ImageModel | TextModel
+    model: Model
     sampler: Sampler
     reward: Reward | None
     prompts: list[Prompt]
