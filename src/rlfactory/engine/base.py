@@ -28,13 +28,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from rlfactory.model.lm.generate import StopTexts
 from rlfactory.model.pipelines.hub_models import no_bars
 from rlfactory.utils.errors import UserError
 from rlfactory.utils.types import Faults
 
 if TYPE_CHECKING:
     from rlfactory.model.causal_lm import CausalLM
+    from rlfactory.model.lm.generate import StopTexts
 
 
 class EngineError(UserError, RuntimeError):
@@ -57,7 +57,7 @@ class SamplingSettings:
     length: int
     temperature: float
     stop: tuple[int, ...]
-    stop_texts: StopTexts | None = None
+    stop_texts: "StopTexts | None" = None
     unused: tuple[int, ...] = ()
 
     def ends(self, ids: Sequence[int]) -> bool:
