@@ -27,8 +27,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from rlfactory.config import nfe
 from rlfactory.config.memory.devices import GIB, is_out_of_memory
-from rlfactory.config.memory.estimate import Bytes, estimate, peak_of, traits_of
 from rlfactory.config.memory.model_parts import parts_of
+from rlfactory.config.memory.peak_memory import Bytes, estimate, peak_of, traits_of
 from rlfactory.config.options import options
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.schema.root import GROUPS

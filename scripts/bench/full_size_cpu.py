@@ -22,8 +22,8 @@ from published import materialised, named, part
 from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
 from rlfactory.config.memory.devices import GIB
-from rlfactory.config.memory.estimate import estimate, peak_of, traits_of
 from rlfactory.config.memory.model_parts import published
+from rlfactory.config.memory.peak_memory import estimate, peak_of, traits_of
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.model.pipelines.shipped import zoo_path
 

@@ -23,7 +23,7 @@ from processes import make_models, measure
 from sides import Side, ratio
 
 from rlfactory.config.memory.devices import GIB
-from rlfactory.config.memory.estimate import peak_of
+from rlfactory.config.memory.peak_memory import peak_of
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.run.checkpoint.find import newest
 from rlfactory.run.folder import RunFolder

@@ -26,7 +26,7 @@ from rlfactory.report.plot import STYLE
 from rlfactory.rollout import Rollout
 from rlfactory.train.build import build, training_budget
 from rlfactory.train.components import Components, NoProgress
-from rlfactory.train.sampling.image import ImageSampler
+from rlfactory.train.sampling.image_sampler import ImageSampler
 from rlfactory.train.trainer import Trainer
 from rlfactory.utils.pytree import require
 

@@ -31,10 +31,10 @@ from hacking_runs import (
 
 from rlfactory.report.claims import claim_results, claim_table, counts_text
 from rlfactory.report.draw import short
-from rlfactory.report.group import Group
 from rlfactory.report.measure import resolved
 from rlfactory.report.plot import COLORS, saved_figure
 from rlfactory.report.report import ClaimResult
+from rlfactory.report.run_groups import Group
 from rlfactory.report.text_table import markdown_table
 from rlfactory.sweep.jobs import columns_of
 from rlfactory.sweep.sweep_file import file_of, read_sheet

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from detector import Example
 
-from rlfactory.report.group import groups_of_table
 from rlfactory.report.read import RunRecord, Series
+from rlfactory.report.run_groups import groups_of_table
 from rlfactory.report.statistics import MIN_RUNS, mean_interval
 from rlfactory.run.atomic_write import write_text
 from rlfactory.sweep.table import Table

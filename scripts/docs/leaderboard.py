@@ -10,15 +10,15 @@ stored as the training reward of each rate.
 
 import json
 import sys
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
+from statistics import fmean, stdev
 
 from rlfactory.report.discover import report_of_sweep
 from rlfactory.report.leaderboard import (
     ENTRIES_FILE,
     NOTE,
-    Place,
     draw_leaderboard,
     leaderboard_table,
     ranking,
@@ -27,7 +27,14 @@ from rlfactory.report.leaderboard import (
 )
 from rlfactory.report.report import Entry
 from rlfactory.report.text_table import NONE, markdown_table
-from rlfactory.report.verdicts import MIN_SEEDS
+from rlfactory.report.verdicts import (
+    MIN_SEEDS,
+    Evidence,
+    MeanDifference,
+    greater,
+    holm,
+    verdict,
+)
 from rlfactory.sweep.sweep_file import SweepFile, file_of, read_sheet
 from rlfactory.sweep.table import TABLE_FILE, Table
 
@@ -132,8 +139,9 @@ def section(title: str, entries: Sequence[Entry], sheet: SweepFile, figure: str)
         "",
         *markdown_table(table),
         "",
-        verdict(entries) + passes(entries),
+        *verdicts(entries),
         "",
+        *passes(entries),
         f"![{title}: gains and profiles, and training where passes were counted]({figure})",
         "",
     ]
@@ -170,33 +178,62 @@ def _at_an_end(found: Found) -> Iterator[str]:
                 yield f"{method} on {task}"
 
 
-def passes(entries: Sequence[Entry]) -> str:
-    """A sentence on the forward passes of a run; empty where none are counted."""
+def passes(entries: Sequence[Entry]) -> list[str]:
+    """A paragraph on the forward passes of a run; none where none are counted."""
     made = [entry.nfe[-1] for entry in entries if entry.nfe]
     if not made:
-        return ""
-    return f" A run makes {min(made):,.0f} to {max(made):,.0f} forward passes."
+        return []
+    return [f"A run makes {min(made):,.0f} to {max(made):,.0f} forward passes.", ""]
 
 
-def verdict(entries: Sequence[Entry]) -> str:
-    """Which methods the first one is ahead of, by rule, and which comparisons are undecided."""
-    first, *others = ranking(entries)
-    ahead = [place.method for place in others if _is_behind(place, first, entries)]
-    open_ = [place.method for place in others if place.method not in ahead]
-    return (
-        f"{first.method} is ahead of: {'; '.join(ahead) or 'none'}. Undecided beside it:"
-        f" {'; '.join(open_) or 'none'}. Ahead means: at least {MIN_SEEDS} runs of both on each"
-        " task, the intervals of the IQM apart, and that of P(better) above 0.5."
+def verdicts(entries: Sequence[Entry]) -> Iterator[str]:
+    """A table of the pairs of methods that the runs decide, on each task and over all tasks."""
+    yield (
+        f"All pairs of methods with at least {MIN_SEEDS} seeds in common are compared, paired by"
+        " seed, by Student's t with Holm's correction for the pairs of a task; decided, at 5 %, are"
+        " these alone:"
     )
+    yield from ["", "| task | pairs | decided | ahead | behind |", "|---|---:|---:|---|---|"]
+    tasks = [*dict.fromkeys(entry.task for entry in entries)]
+    for name, own in [*((task, [task]) for task in tasks), ("mean of the tasks", tasks)]:
+        count, ahead = decided(entries, own)
+        together: dict[str, list[str]] = {}
+        for method, others in ahead.items():
+            together.setdefault("; ".join(others), []).append(method)
+        head = f"| {name} | {count} | {sum(map(len, ahead.values()))}"
+        for others, methods in together.items() or [(NONE, [NONE])]:
+            yield f"{head} | {'; '.join(methods)} | {others} |"
+            head = "| | |"
 
 
-def _is_behind(place: Place, first: Place, entries: Sequence[Entry]) -> bool:
-    runs = Counter((entry.method, entry.task) for entry in entries)
-    tasks = {entry.task for entry in entries}
-    least = min(runs[method, task] for method in (place.method, first.method) for task in tasks)
-    ends, top, better = place.interval, first.interval, place.better_interval
-    known = ends is not None and top is not None and better is not None
-    return least >= MIN_SEEDS and known and ends[1] < top[0] and better[0] > 0.5
+def decided(entries: Sequence[Entry], tasks: Sequence[str]) -> tuple[int, dict[str, list[str]]]:
+    """The number of pairs that are tested by their mean gains on tasks; by method, the others that
+    it is ahead of.
+    """
+    gains = {(e.method, e.task, e.seed): e.gain for e in entries}
+    methods = [place.method for place in ranking(entries)]
+    means = {
+        method: {
+            seed: sum(gains[method, task, seed] for task in tasks) / len(tasks)
+            for seed in sorted({e.seed for e in entries})
+            if all((method, task, seed) in gains for task in tasks)
+        }
+        for method in methods
+    }
+    known: dict[tuple[str, str], Evidence] = {}
+    for one, other in combinations(methods, 2):
+        seeds = means[one].keys() & means[other].keys()
+        if len(seeds) >= MIN_SEEDS:
+            found = [means[one][seed] - means[other][seed] for seed in sorted(seeds)]
+            error = stdev(found) / len(found) ** 0.5
+            known[one, other] = greater(MeanDifference(fmean(found), error, len(found), 1))
+    ahead: dict[str, list[str]] = {}
+    adjusted = holm([evidence.p for evidence in known.values()])
+    for (pair, evidence), p in zip(known.items(), adjusted, strict=True):
+        if (said := verdict(evidence, p)) != "undecided":
+            first, second = pair if said == "agree" else pair[::-1]
+            ahead.setdefault(first, []).append(second)
+    return len(known), ahead
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
 python scripts/docs/sweep_results.py outputs/sweeps/*-tiny    # store what these runs gave
 
 docs/results/NAME.json has the main table of a sweep's tiny form, the verdicts on the claims in the
-sweep's file, and the overrides and seeds of the runs; NAME.png has its curves. A comparison that
-was added since is undecided, and so are all where the sweep's tiny form is another one now.
+sweep's file, and the overrides, seeds, commits and machines of the runs; NAME.png has its curves.
+A comparison that was added since is undecided, and so are all where the sweep's tiny form is
+another one now.
 """
 
 import json
@@ -31,9 +32,11 @@ from rlfactory.report.claims import (
 from rlfactory.report.command import write
 from rlfactory.report.discover import report_of_sweep
 from rlfactory.report.report import ClaimResult, Report
-from rlfactory.report.table import main_table
+from rlfactory.report.report_tables import main_table
+from rlfactory.report.summary import provenance
 from rlfactory.report.text_table import TextTable, markdown_sections, markdown_table
 from rlfactory.report.writers import about_lines
+from rlfactory.run.folder import RunFolder
 from rlfactory.sweep.jobs import columns_of, jobs_of, seeds_of, share_stages
 from rlfactory.sweep.sweep_file import SweepFile, file_of, read_sheet, sweeps
 from rlfactory.sweep.table import Claim, Job, Table
@@ -42,7 +45,7 @@ from rlfactory.utils.text import plain
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 SIZE = "tiny"
 Form = Mapping[str, Any]
-"""Of a sweep's runs: `rows`, the overrides by row, and `seeds`."""
+"""Of a sweep's runs: `rows`, the overrides by row; `seeds`; of newer ones, what `made` them."""
 OWN_PAGES = ("hacking", "leaderboard")
 """Pages of docs that show the runs of all sweeps whose names begin so."""
 NOT_COMPUTED = "not computed from runs yet"
@@ -57,7 +60,8 @@ def main() -> None:
     """Store the results of each sweep folder on the command line."""
     for folder in map(Path, sys.argv[1:]):
         name = folder.name.removesuffix(f"-{SIZE}")
-        publish(current_report(folder, name), name, RESULTS, run_form(folder, name))
+        form = {**run_form(folder, name), "made": made_by(folder)}
+        publish(current_report(folder, name), name, RESULTS, form)
         print(f"written: {RESULTS / name}.json")
 
 
@@ -82,6 +86,16 @@ def form_of(jobs: Sequence[Job], searched: Collection[str] = ()) -> Form:
 def run_form(folder: Path, name: str) -> Form:
     """The form that a folder's runs had."""
     return form_of(Table.load(folder).jobs, _sheet(name).search.keys())
+
+
+def made_by(folder: Path) -> list[dict[str, str]]:
+    """The commits, machines and versions that made a folder's runs, as far as they are known."""
+    found: list[dict[str, str]] = []
+    for job in Table.load(folder).jobs:
+        facts = provenance(RunFolder(folder / job.folder))
+        facts.pop("command", None)
+        found += [facts] if facts and facts not in found else []
+    return found
 
 
 def form_now(sheet: SweepFile) -> Form:
@@ -123,15 +137,18 @@ def pages() -> dict[str, str]:
 def page(name: str, results: Path) -> str:
     """A sweep's page: what its file says, its table, and where the form is today's, its claims."""
     sheet = _sheet(name)
-    stored = json.loads((results / f"{name}.json").read_text(encoding="utf-8"))["table"]
+    stored = json.loads((results / f"{name}.json").read_text(encoding="utf-8"))
+    table = stored["table"]
     earlier = is_earlier(name, results)
+    made = stored["form"].get("made", [])
     parts = [
         f"# {plain(sheet.about.title)} ({SIZE})",
         f"```bash\nrlfactory sweep {name} size={SIZE}\n```",
         *([EARLIER_LINE] if earlier else []),
         "\n".join(about_lines(sheet.about)),
-        "\n".join(markdown_table(TextTable(stored["heads"], stored["lines"]))),
-        "\n".join(f"- {plain(note)}" for note in stored["notes"]),
+        "\n".join(markdown_table(TextTable(table["heads"], table["lines"]))),
+        "\n".join(f"- {plain(note)}" for note in table["notes"]),
+        "\n".join(f"- Made by {plain(', '.join(own.values()))}" for own in made),
     ]
     if not earlier:
         parts.append("\n".join(markdown_sections(claim_sections(results_of(name, results)))))

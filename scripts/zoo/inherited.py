@@ -16,7 +16,7 @@ from transformers import (
     T5TokenizerFast,
 )
 
-from rlfactory.model.pipelines.hub import no_bars
+from rlfactory.model.pipelines.hub_models import no_bars
 from rlfactory.model.pipelines.local_models import zoo_path
 from rlfactory.model.pipelines.shipped import SHARED
 

@@ -35,7 +35,7 @@ else:
 
         @property
         def __doc__(self) -> str:
-            """What `help` prints."""
+            """The text that `help` prints."""
             from inspect import signature
 
             function = import_module("rlfactory.api").train

@@ -218,7 +218,7 @@ class Tokens:
         return bool((self._known_lengths()[:, 0] < self.prompt.shape[1]).any())
 
     def real(self, values: Tensor) -> Tensor:
-        """Of `values` `[B, G, ...]`, those `[M, ...]` of the real response tokens, in order."""
+        """The `values` `[B, G, ...]` of the real response tokens, in order, `[M, ...]`."""
         return values.flatten(0, 1).index_select(0, self._positions)
 
     def pad(self, values: Tensor) -> Tensor:

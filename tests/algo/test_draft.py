@@ -23,7 +23,7 @@ from rlfactory.model.sd3 import SD3
 from rlfactory.prompts.base import Prompt
 from rlfactory.reward.jpeg_standin import JpegStandIn
 from rlfactory.rollout import Rollout
-from rlfactory.train.sampling.image import ImageSampler
+from rlfactory.train.sampling.image_sampler import ImageSampler
 
 SIGMAS = uniform_sigmas(4, 3.0)
 PROMPTS = [Prompt("a red circle", {}), Prompt("a blue square", {})]

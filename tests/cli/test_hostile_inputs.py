@@ -20,11 +20,11 @@ import yaml
 from rlfactory.cli import app
 from rlfactory.cli.resume import create_run
 from rlfactory.config.overrides import plan_from_words
-from rlfactory.config.own_code import names_in
 from rlfactory.config.problems import PlanError
+from rlfactory.config.user_code import names_in
 from rlfactory.config.words import typed_value
 from rlfactory.model.lm.loading import load_language_model, load_tokenizer
-from rlfactory.model.pipelines.loading import require_known_libraries
+from rlfactory.model.pipelines.pipeline_loading import require_known_libraries
 from rlfactory.reward.backbones.pretrained import read_weights
 from rlfactory.run.checkpoint.checksums import write_manifest
 from rlfactory.run.checkpoint.load import load_checkpoint, load_optimizer

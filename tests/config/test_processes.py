@@ -5,8 +5,8 @@ import yaml
 
 from rlfactory.config.overrides import override_frozen, plan_from_words
 from rlfactory.config.problems import PlanError
-from rlfactory.hardware import environment
-from rlfactory.hardware.environment import GPU
+from rlfactory.hardware import process_environment as environment
+from rlfactory.hardware.process_environment import GPU
 
 ENVIRONMENT = (
     *("RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES", "SLURM_PROCID", "SLURM_STEP_ID"),

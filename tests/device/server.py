@@ -23,7 +23,7 @@ from pretended.tensor import PretendedDevice
 from rlfactory.cli import app
 from rlfactory.hardware import (
     distributed,  # noqa: F401  (imported once, for all jobs)
-    environment,
+    process_environment,
 )
 from rlfactory.train.process import worker  # noqa: F401  (imported once, for all jobs)
 
@@ -108,7 +108,7 @@ def answer(job: Mapping[str, Any]) -> dict[str, Any]:
 def main() -> None:
     unadorned()
     app.exit_at_once = sys.exit  # a rank's result is written after the command
-    environment.GPU_DEVICES = (os.devnull,)  # the pretended GPU has no driver's file
+    process_environment.GPU_DEVICES = (os.devnull,)  # the pretended GPU has no driver's file
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         print(json.dumps(answer(json.loads(line))), flush=True)

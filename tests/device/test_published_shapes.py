@@ -3,7 +3,7 @@
 import pytest
 
 from rlfactory.config.memory.devices import GIB
-from rlfactory.config.memory.estimate import estimate, peak_of, traits_of
+from rlfactory.config.memory.peak_memory import estimate, peak_of, traits_of
 from rlfactory.config.overrides import plan_from_words
 
 EIGHT = ("hardware=fsdp2", "hardware.processes=8", "hardware.device=cuda", "precision=bf16")

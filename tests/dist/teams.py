@@ -22,7 +22,7 @@ from torch.distributed.elastic.multiprocessing.api import PContext
 from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
 from rlfactory.cli import app
-from rlfactory.hardware.environment import ProcessInfo
+from rlfactory.hardware.process_environment import ProcessInfo
 from rlfactory.report import results
 from rlfactory.train.process import launch
 from rlfactory.train.process.launch import HOST

@@ -23,7 +23,7 @@ from teams import free_port, of_torchrun
 
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.hardware.distributed import Distributed
-from rlfactory.hardware.environment import ProcessInfo
+from rlfactory.hardware.process_environment import ProcessInfo
 from rlfactory.train.build import build, build_hardware, training_budget
 from rlfactory.train.components import NoProgress
 from rlfactory.train.learner import Learner

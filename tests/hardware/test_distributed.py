@@ -15,7 +15,7 @@ from rlfactory.hardware.distributed import (
     _device_of,
     sum_gradients,
 )
-from rlfactory.hardware.environment import ProcessInfo
+from rlfactory.hardware.process_environment import ProcessInfo
 
 
 @pytest.fixture

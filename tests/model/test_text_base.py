@@ -19,7 +19,7 @@ from rlfactory.model.text_base import response_log_prob
 from rlfactory.regularizer.coefficient import Fixed
 from rlfactory.regularizer.kl_token import KLToken
 from rlfactory.rollout import Rollout
-from rlfactory.train.sampling.text import TextSampler
+from rlfactory.train.sampling.text_sampler import TextSampler
 
 CPU = torch.device("cpu")
 LENGTH, COUNT = 6, 5

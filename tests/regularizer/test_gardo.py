@@ -12,7 +12,7 @@ from torch import Tensor
 import rlfactory as rl
 from rlfactory.algo.ops.step_replay import transition_items
 from rlfactory.batch import Outputs
-from rlfactory.config.memory.estimate import traits_of
+from rlfactory.config.memory.peak_memory import traits_of
 from rlfactory.config.nfe import weight_sets
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.problems import PlanError

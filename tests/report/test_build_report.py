@@ -14,9 +14,9 @@ from rlfactory.report.build_report import (
     caveats,
     comparison_table,
 )
-from rlfactory.report.group import Group, groups_of_table
 from rlfactory.report.read import RunRecord, read_run
 from rlfactory.report.report import Cell, Report
+from rlfactory.report.run_groups import Group, groups_of_table
 from rlfactory.report.statistics import interquartile_mean, mean_interval
 from rlfactory.sweep.table import Column, Job, Row, Table
 

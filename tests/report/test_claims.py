@@ -12,14 +12,15 @@ from rlfactory.report.claims import (
     claim_results,
     claim_table,
     counts_text,
+    detectable,
     read_claims,
     write_claims,
 )
 from rlfactory.report.command import write
 from rlfactory.report.discover import report_of_sweep
-from rlfactory.report.group import Group
 from rlfactory.report.read import RunRecord
 from rlfactory.report.report import ClaimResult, Report
+from rlfactory.report.run_groups import Group
 from rlfactory.sweep.table import Claim, Column, Job, Row, Table
 
 WINS = Claim("NFT wins", "shapes", "Table 1", better="NFT", than="GRPO")
@@ -198,6 +199,30 @@ def test_a_table_without_claims_has_no_section(report: Made, tmp_path: Path) -> 
     assert "## Claims" not in (tmp_path / "out" / "report.md").read_text()
     assert 'id="claims"' not in (tmp_path / "out" / "report.html").read_text()
     assert not (tmp_path / "out" / "claims.json").exists()
+
+
+def test_an_undecided_claim_says_what_could_have_been_decided() -> None:
+    made = ClaimResult(
+        WINS,
+        "NFT > GRPO",
+        "Shapes",
+        "undecided",
+        difference=0.1,
+        low=-1.0,
+        high=1.2,
+        p=0.9,
+        seeds=5,
+    )
+    # t of 4 degrees of freedom: 2.776 at 5 %, 3.495 at 2.5 %, 0.941 at 80 %; half a width is 1.1
+    assert detectable(made, 1) == pytest.approx(1.1 / 2.776 * (2.776 + 0.941), abs=1e-3)
+    assert detectable(made, 2) == pytest.approx(1.1 / 2.776 * (3.495 + 0.941), abs=1e-3)
+    assert detectable(replace(made, p=None), 1) is None
+    decided = replace(made, verdict="agree")
+    assert [line[-1] for line in claim_table([made, decided, replace(made, p=None)]).lines] == [
+        "undecided; detectable: 1.758",
+        "agree",
+        "undecided",
+    ]
 
 
 def test_an_undecided_result_is_stored_and_read(tmp_path: Path) -> None:

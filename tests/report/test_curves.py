@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from rlfactory.report.curves import MOST_POINTS, averaged, curves, thinned
-from rlfactory.report.group import Group
 from rlfactory.report.read import RunRecord, Series
+from rlfactory.report.run_groups import Group
 from rlfactory.report.statistics import bootstrap_interval, mean_interval
 from rlfactory.run.scores import Scores
 from rlfactory.sweep.table import Column

@@ -1,6 +1,6 @@
 from typing import Any
 
-from rlfactory.report.group import distinct, flat, following, shown
+from rlfactory.report.run_groups import distinct, flat, following, shown
 
 
 def config(algo: str = "nft", lr: float = 1e-3, **more: Any) -> dict[str, Any]:

@@ -8,7 +8,6 @@ import pytest
 
 from rlfactory.report.command import FORMATS, write
 from rlfactory.report.discover import report_of_sweep
-from rlfactory.report.group import Group
 from rlfactory.report.leaderboard import (
     draw_leaderboard,
     efficiency,
@@ -23,6 +22,7 @@ from rlfactory.report.leaderboard import (
 )
 from rlfactory.report.read import RunRecord
 from rlfactory.report.report import Entry
+from rlfactory.report.run_groups import Group
 from rlfactory.report.statistics import interquartile_mean
 from rlfactory.sweep.table import Column, Job, Row, Table, TableInfo, Task
 
@@ -123,7 +123,7 @@ def test_the_table_has_a_line_for_each_method(tmp_path: Path) -> None:
     table = leaderboard_table(entries())
     assert table is not None
     assert [line[0] for line in table.lines] == ["good", "middle", "poor"]
-    assert table.heads[3:5] == ["a", "b"]
+    assert table.heads[:4] == ["method", "a", "b", "IQM gain"]
     assert leaderboard_table([]) is None
     assert read_entries(write_entries(entries(), tmp_path / "e.json")) == entries()
     assert draw_leaderboard(entries(), tmp_path / "b.png").stat().st_size > 10_000

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from rlfactory.report.claims import read_claims
+from rlfactory.run.environment import Environment, record_environment
+from rlfactory.run.folder import RunFolder
 from rlfactory.sweep.sweep_file import file_of, read_sheet
 from rlfactory.sweep.table import Table
 
@@ -19,6 +21,7 @@ sweep_results = importlib.import_module("sweep_results")
 sys.path.remove(DOCS)
 
 NAME = "nft_beta"
+MADE = {"device": "2 × Some CPU", "git commit": "0123abcd", "versions": "torch 2"}
 STORED = sweep_results.names(sweep_results.RESULTS)
 
 
@@ -33,6 +36,9 @@ def results(
     columns = [replace(column, name="reward") for column in table.columns]
     renamed = [replace(row, name=rows.get(row.name, row.name), claimed={}) for row in table.rows]
     jobs = [replace(job, row=rows[job.row]) for job in table.jobs]
+    for job in jobs:
+        environment = Environment("Some CPU", 2, {"torch": "2"}, "0123abcd")
+        record_environment(RunFolder(folder / job.folder).environment, environment)
     replace(table, rows=renamed, columns=columns, jobs=jobs).save(folder)
     written = tmp_path / "results"
     monkeypatch.setattr(sweep_results, "RESULTS", written)
@@ -54,12 +60,15 @@ def test_a_page_says_what_the_file_of_the_sweep_says_now(results: Path) -> None:
 
 def test_a_page_has_the_rows_and_claims_of_its_runs(results: Path) -> None:
     (claim,) = read_sheet(file_of(NAME)).claims
+    made = json.loads((results / f"{NAME}.json").read_text(encoding="utf-8"))["form"]["made"]
+    assert made == [MADE]
     (stored,) = read_claims(results / f"{NAME}.json")
     assert (stored.claim, stored.reason) == (claim, "2 seeds")
     assert stored.difference == pytest.approx(0.2)
     page = sweep_results.page(NAME, results)
     assert "\n| beta 0.1, decay 1 | " in page
     assert page.count("## Claims") == 1
+    assert "- Made by 2 × Some CPU, 0123abcd, torch 2" in page
     assert "| +0.200 | +0.200 … +0.200 | – | 2 | undecided: 2 seeds |" in page
 
 

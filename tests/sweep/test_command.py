@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rlfactory.cli import app
-from rlfactory.hardware.environment import installed_gpus
+from rlfactory.hardware.process_environment import installed_gpus
 from rlfactory.sweep import command, sweep_file
 from rlfactory.sweep.command import gpu_of, gpus
 

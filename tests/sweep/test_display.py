@@ -10,9 +10,9 @@ from rich.console import Console
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.sweep import display as board_module
 from rlfactory.sweep.display import LiveTable, outcome_lines, plan_lines
-from rlfactory.sweep.folder import job_output
 from rlfactory.sweep.jobs import columns_of, jobs_of, rows_of
 from rlfactory.sweep.sweep_file import read_sheet
+from rlfactory.sweep.sweep_folder import job_output
 from rlfactory.sweep.table import Job, Table
 
 

@@ -13,8 +13,6 @@ import pytest
 from rlfactory.config.overrides import compose
 from rlfactory.config.problems import PlanError
 from rlfactory.sweep import process
-from rlfactory.sweep.arguments import LAUNCHERS, read_request
-from rlfactory.sweep.folder import take
 from rlfactory.sweep.process import (
     HydraLauncher,
     StopRequest,
@@ -27,6 +25,8 @@ from rlfactory.sweep.process import (
     run_number,
     words_of,
 )
+from rlfactory.sweep.sweep_arguments import LAUNCHERS, read_request
+from rlfactory.sweep.sweep_folder import take
 from rlfactory.sweep.table import Job
 
 JOB = Job("b-s0", "b", "b-s0", ["algo=nft", "seed=0"], {"seed": 0}, "a-s0")

@@ -6,7 +6,7 @@ import pytest
 
 from rlfactory.config.problems import PlanError
 from rlfactory.sweep import command, sweep_file
-from rlfactory.sweep.arguments import read_request
+from rlfactory.sweep.sweep_arguments import read_request
 from rlfactory.sweep.sweep_file import file_of, read_sheet, sweeps
 from rlfactory.sweep.table import Claim, Table
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from rlfactory.config.memory.devices import gpu_models
-from rlfactory.config.memory.estimate import estimate, peak_of, traits_of
+from rlfactory.config.memory.peak_memory import estimate, peak_of, traits_of
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.tools.estimate import count, show
 from rlfactory.tools.fake_tensors import (

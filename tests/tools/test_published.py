@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +87,12 @@ def test_what_is_stored_is_portable_and_stands_in_the_readme() -> None:
     for row in published():
         config = plan_from_words(*row.words).config
         assert config["hardware"]["portable"] is True
-        before = row.scores[0]["eval/shapes_strict/mean"]
         (line,) = re.findall(rf"^\| {config['seed']} \| (.*) \|$", README, re.MULTILINE)
-        assert line.split(" | ")[0] == f"{before:.3f}"
-        if row.weights is not None:
-            assert line.split(" | ")[1] == f"{row.scores[-1]['eval/shapes_strict/mean']:.3f}"
-        assert asdict(row)["lines"]
+        names = ("eval/shapes_strict/mean", "eval/shapes/mean", "eval/diversity")
+        strict, soft, diversity = ([scores[name] for scores in row.scores] for name in names)
+        before, after, change, *others = line.split(" | ")
+        assert [before, after] == [f"{score:.3f}" for score in strict]
+        assert change.startswith(f"{strict[1] - strict[0]:+.3f} (")
+        assert others == [" → ".join(f"{x:.3f}" for x in pair) for pair in (soft, diversity)]
+        assert row.weights is not None
+        assert row.lines

@@ -23,7 +23,7 @@ from rlfactory.train.build import (
     known_prompts,
     training_budget,
 )
-from rlfactory.train.sampling.image import ImageSampler
+from rlfactory.train.sampling.image_sampler import ImageSampler
 from rlfactory.utils.errors import ModelError
 
 

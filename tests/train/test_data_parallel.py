@@ -20,7 +20,7 @@ from rlfactory.train.data_parallel import (
     local_row_numbers,
     local_rows,
 )
-from rlfactory.train.metrics import MetricAccumulator
+from rlfactory.train.iteration_metrics import MetricAccumulator
 from rlfactory.train.trainer import Trainer
 from rlfactory.utils.pytree import index_rows
 

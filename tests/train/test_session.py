@@ -21,7 +21,7 @@ from rlfactory.run.loggers import NoLogger
 from rlfactory.run.scores import Scores
 from rlfactory.train import build as build_module
 from rlfactory.train.build import instantiate_group
-from rlfactory.train.evaluation.schedule import EvaluationSchedule
+from rlfactory.train.evaluation.evaluation_schedule import EvaluationSchedule
 from rlfactory.train.learner import Learner
 from rlfactory.train.process.signals import Stop
 from rlfactory.train.scoring import build as scoring_build

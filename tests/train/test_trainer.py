@@ -26,7 +26,7 @@ from rlfactory.reward.base import Reward, RewardError, Samples
 from rlfactory.reward.combine import Combine
 from rlfactory.rollout import Rollout
 from rlfactory.train.components import Components, Metrics, NoProgress, RunStop, TrainingBudget
-from rlfactory.train.sampling.image import ImageSampler
+from rlfactory.train.sampling.image_sampler import ImageSampler
 from rlfactory.train.sampling.trajectories import RolloutSpec
 from rlfactory.train.scoring.async_scorer import Scorer
 from rlfactory.train.trainer import Trainer

@@ -49,8 +49,8 @@ def sheet(folder: Path) -> Path:
 
 def _prepare_sweep(folder: Path) -> None:
     """The runs of a sweep are copies of one: they are read, and not compared."""
-    from rlfactory.sweep.arguments import read_request
     from rlfactory.sweep.command import prepared
+    from rlfactory.sweep.sweep_arguments import read_request
 
     listed = ", ".join(f'"{word}"' for word in IMAGES)
     sheet(folder).write_text(ROWS % listed)

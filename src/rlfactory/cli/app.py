@@ -27,8 +27,8 @@ from rlfactory.cli.flags import (
 )
 from rlfactory.config.problems import PlanError, Problem, closest, override_key, report
 from rlfactory.config.schema.root import GROUPS
-from rlfactory.hardware.environment import is_non_main, is_quiet
 from rlfactory.hardware.portable import use_portable_kernels
+from rlfactory.hardware.process_environment import is_non_main, is_quiet
 from rlfactory.utils.console import guard_output, print_error, printable, shows_styles
 from rlfactory.utils.current_folder import leave_current_folder, trust_names
 from rlfactory.utils.errors import UserError, explained
@@ -89,7 +89,7 @@ def main() -> None:
 
 def dispatch(argv: Sequence[str]) -> int:
     """Run a subcommand, or train."""
-    from rlfactory.config.own_code import names_in
+    from rlfactory.config.user_code import names_in
     from rlfactory.config.words import normalise_words
 
     trust_names(names_in(argv))

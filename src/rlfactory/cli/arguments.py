@@ -1,6 +1,4 @@
-"""What commands take, by `commands.yaml`: the flags of those that take flags rather than overrides,
-and `rlfactory --help`.
-"""
+"""Arguments of commands, by `commands.yaml`: flags of those without overrides, and `--help`."""
 
 import argparse
 import math

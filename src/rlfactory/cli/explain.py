@@ -32,7 +32,7 @@ def explain(words: Sequence[str]) -> int:
 
 
 def explain_words(words: Sequence[str]) -> str:
-    """What `rlfactory explain WORDS` prints.
+    """The text that `rlfactory explain WORDS` prints.
 
     The first word is a key, the last component of keys, `GROUP=OPTION`, or an option.
 

@@ -16,8 +16,6 @@ from rlfactory.config.overrides import compose
 from rlfactory.config.plan import Plan
 from rlfactory.config.problems import PlanError, Problem, override_key, report
 from rlfactory.config.words import read, typed_value
-from rlfactory.sweep.arguments import SweepArguments, read_request
-from rlfactory.sweep.folder import LOGS, state_of
 from rlfactory.sweep.jobs import last_words, plans_of, with_jobs
 from rlfactory.sweep.process import (
     COMMAND,
@@ -28,6 +26,8 @@ from rlfactory.sweep.process import (
     listening,
     require_launcher,
 )
+from rlfactory.sweep.sweep_arguments import SweepArguments, read_request
+from rlfactory.sweep.sweep_folder import LOGS, state_of
 from rlfactory.sweep.table import Job
 
 
@@ -157,7 +157,7 @@ def _plans(jobs: Sequence[Job]) -> dict[str, Plan]:
 
 
 def swept_by_files(words: Sequence[str]) -> list[str]:
-    """What the chosen files sweep over (`hydra.sweeper.params`), but for keys that are typed."""
+    """Sweeps of the chosen files (`hydra.sweeper.params`), but for keys that are typed."""
     typed = {override_key(word) for word in words}
     found = compose(job_words(words)[0]).composition
     swept = {} if found is None else found.swept

@@ -72,7 +72,7 @@ def replaces(plan: Plan, frozen: Config) -> bool:
 
 
 def _differences(plan: Plan, frozen: Config) -> list[Difference]:
-    """What differs in a plan from a run's upgraded configuration, which may have relative paths."""
+    """A plan's differences from a run's upgraded configuration, whose paths may be relative."""
     return differences(with_absolute_paths(frozen), upgrade(yaml.safe_load(plan.frozen())))
 
 

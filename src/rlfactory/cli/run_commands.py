@@ -12,8 +12,8 @@ from typing import Any
 from rlfactory.cli.arguments import DECODING_KEYS, EVALUATION_KEYS, parsed
 from rlfactory.cli.flags import FORCE
 from rlfactory.config.problems import PlanError, Problem, override_key
-from rlfactory.hardware.environment import is_non_main
 from rlfactory.hardware.portable import use_portable_kernels
+from rlfactory.hardware.process_environment import is_non_main
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.inputs import remember, with_inputs
 from rlfactory.train.process.begun_code import remember_code, untrusted_code

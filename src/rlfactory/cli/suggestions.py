@@ -1,4 +1,4 @@
-"""What is suggested for the words of a command: completions of a word that is being typed; after
+"""Suggestions for the words of a command: completions of a word that is being typed; after
 a refusal, a command with all fixes together, checked before it is shown.
 
 What composes is imported where it is needed: a refusal may need none of it.
@@ -89,7 +89,7 @@ def complete(argv: Sequence[str]) -> int:
 
 
 def completions(line: str) -> list[str]:
-    """What a line's last word may become: an option of a group, or a key up to its next part."""
+    """Completions of a line's last word: an option of a group, or a key up to its next part."""
     from rlfactory.config.options import options
     from rlfactory.config.overrides import compose
 

@@ -71,7 +71,7 @@ class _Repository(ConfigRepository):
 
 @lru_cache(maxsize=1024)
 def _with_defaults_list(folder: str, name: str, *state: int) -> ConfigResult | None:
-    """What Hydra reads of a file. `state` is in the cache key, since the file may be edited."""
+    """Hydra's reading of a file. `state` is in the cache key, since the file may be edited."""
     return ConfigRepository.load_config(_Repository([folder]), name)  # type: ignore[arg-type]
 
 

@@ -196,5 +196,5 @@ FUNCTIONS = {
 
 
 def _media(model: object) -> str:
-    """What a model generates, images, videos or texts; empty where its class can't be read."""
+    """The medium that a model generates; empty where its class can't be read."""
     return str(trait(model, "media", ""))

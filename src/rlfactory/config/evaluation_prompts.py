@@ -1,4 +1,4 @@
-"""What a plan can tell of the prompts of evaluations: how many there are, and if separate."""
+"""The prompts of evaluations as far as a plan can tell: how many there are, and if separate."""
 
 import os
 from collections.abc import Sequence
@@ -167,7 +167,7 @@ def describe_evaluation(config: Config, traits: Traits) -> str:
 
 
 def row_notes(config: Config) -> list[str]:
-    """What a plan notes of the rows of its file: those that are left out."""
+    """Notes of a plan on the rows of its file: those that are left out."""
     counts = counts_of(config["prompts"])
     if counts is None or not counts.left_out:
         return []

@@ -1,4 +1,4 @@
-"""What a key of the configuration means: its comment or docstring, its type and default."""
+"""The meaning of a key of the configuration: its comment or docstring, its type and default."""
 
 import ast
 import re
@@ -49,7 +49,7 @@ def root_file() -> Path:
 
 
 def key_reference(key: str, config: Config, choices: Mapping[str, str]) -> KeyReference:
-    """What a key means in a configuration.
+    """The meaning of a key in a configuration.
 
     Args:
         key: a dotted key that the configuration has.
@@ -78,7 +78,7 @@ def file_reference(path: Path) -> dict[str, KeyReference]:
 
 
 def _reference(key: str, path: Path | None, config: Config) -> KeyReference:
-    """What a key means; `path` is the file that gives it a value, `config` has its component."""
+    """The meaning of a key; the file `path` gives its value, `config` has its component."""
     parameter, target = _parameter(key, config)
     meaning = "" if path is None else comments(path).get(key, "")
     meaning = meaning or argument_text(target, last_part(key))
@@ -108,7 +108,7 @@ def _parameter(key: str, config: Config) -> tuple[Parameter, str]:
 
 @cache
 def argument_text(target: str, name: str) -> str:
-    """What the docstrings of a class, or of the nearest ancestor, say of an argument."""
+    """The text on an argument in the docstrings of a class, or of the nearest ancestor."""
     pattern = re.compile(rf"^ {{4}}{re.escape(name)}: (.+(?:\n {{6,}}.+)*)", re.MULTILINE)
     found = next(filter(None, map(pattern.search, _docstrings(target))), None)
     return " ".join(found[1].split()) if found else ""
@@ -171,7 +171,7 @@ def _settings(node: yaml.Node | None, prefix: str, text: str) -> Iterator[tuple[
 
 
 def _prefix(path: Path) -> str:
-    """What the keys of a file lie below: its group, unless they begin at the root."""
+    """The key that those of a file lie below: its group, unless they begin at the root."""
     is_root = path == root_file() or is_global(path)
     return "" if is_root else f"{path.parent.name}."
 

@@ -218,7 +218,7 @@ def model_of(run: Path) -> Mapping[str, Any] | None:
 
 
 def begun_as(run: Path) -> object:
-    """What a run did with the weights that it began from, as its `begin_as` says."""
+    """The use that a run made of the weights that it began from, as its `begin_as` says."""
     return (try_frozen(run / "config.yaml") or {}).get("begin_as")
 
 

@@ -64,7 +64,7 @@ def override_problems(
 
 
 def _as_list(key: str, values: Sequence[str]) -> Words | None:
-    """What to type for several values of a name that takes a list here, ours or another's."""
+    """The word to type for several values of a name that takes a list here, ours or another's."""
     for row in (row for rows in tables().values() for row in rows if row.by == "listed"):
         if key in (row.name, row.words.partition("=")[0]) or f" {key}=" in row.words:
             whole = f"[{','.join(values)}]"
@@ -144,7 +144,7 @@ def explain_option(group: str, option: str, known: Collection[str]) -> Problem:
 
 
 def words_together(group: str, names: Sequence[str], known: Collection[str]) -> Words | None:
-    """What to type for several options of a group in one run; None where that can't be."""
+    """The words to type for several options of a group in one run; None where that can't be."""
     combined = COMBINED.get(group)
     if combined is None or not {*names} <= {*known} or len(names) < 2:
         return None
@@ -152,7 +152,7 @@ def words_together(group: str, names: Sequence[str], known: Collection[str]) -> 
 
 
 def _meant(group: str, option: str, known: Collection[str]) -> list[Words]:
-    """What to type instead of an option, most fitting first; empty where nothing is known."""
+    """The words to type instead of an option, most fitting first; empty where nothing is known."""
     if together := words_together(group, option.split("+"), known):
         return [together]
     if our_option(group, option) in known:

@@ -22,10 +22,10 @@ from rlfactory.config.memory.devices import with_process_count
 from rlfactory.config.named_models import begun_keys, with_options
 from rlfactory.config.options import options, packaged_files_state
 from rlfactory.config.override_problems import check_key, key_problems, override_problems, verified
-from rlfactory.config.own_code import untrusted
 from rlfactory.config.plan import Plan, make_plan, with_notes
 from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.config.schema.root import COMPONENTS, GROUPS
+from rlfactory.config.user_code import untrusted
 from rlfactory.config.words import SEARCHPATH, read, searched
 from rlfactory.utils.dotted_keys import with_values
 

@@ -21,7 +21,7 @@ from rlfactory.config.evaluation_prompts import (
     row_notes,
 )
 from rlfactory.config.memory.devices import describe_device, describe_processes, process_notes
-from rlfactory.config.memory.estimate import describe_memory, estimate, memory_notes
+from rlfactory.config.memory.peak_memory import describe_memory, estimate, memory_notes
 from rlfactory.config.named_models import shown_model
 from rlfactory.config.nfe import (
     describe_accumulation,
@@ -206,7 +206,7 @@ ROLES = {"none": "text prompts as they are", "user": "text prompts as user's mes
 
 
 def describe_sample(config: Config, traits: Traits) -> str:
-    """What is drawn: size, steps and guidance of images; length, temperature and form of texts."""
+    """The samples: size, steps and guidance of images; length, temperature and form of texts."""
     model, dynamics = config["model"], config["dynamics"]
     if traits["model"].get("media") != "texts":
         edges = [] if model.get("size") is None else height_and_width(model["size"])
@@ -242,7 +242,7 @@ def describe_beginning(config: Config) -> str:
 
 
 def describe_learning(config: Config) -> str:
-    """What is trained, at which learning rate."""
+    """The weights that are trained, and at which learning rate."""
     model, rate = config["model"], config["optimizer"].get("lr")
     if model.get("finetune") != "lora":
         trained = "all weights"

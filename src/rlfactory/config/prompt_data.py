@@ -73,13 +73,13 @@ def splits_of(path: Path) -> tuple[str, ...] | None:
 
 
 def folder_of_prompts(config: Mapping[str, Any]) -> Path:
-    """What paths of pictures in the prompts are relative to."""
+    """The folder that paths of pictures in the prompts are relative to."""
     path = config["prompts"].get("path")
     return folder_of_data(path) if isinstance(path, str) else Path()
 
 
 def prompt_head(node: Mapping[str, Any], key: str = "path") -> Head:
-    """What a plan reads of the file or folder that `prompts.KEY` names."""
+    """The part that a plan reads of the file or folder that `prompts.KEY` names."""
     path, column = Path(node[key]).expanduser(), str(node.get("column", "prompt"))
     found = raw_head(path, str(node.get("split", "train")))
     if found.fault or not found.placed:
@@ -148,7 +148,7 @@ def nearest_file(path: Path) -> Path | None:
 
 
 def _state(path: Path) -> tuple[int, int] | None:
-    """What changes when a file does; None where there is none."""
+    """A value that changes when a file does; None where there is none."""
     with suppress(OSError):
         stat = path.stat()
         return stat.st_mtime_ns, stat.st_size

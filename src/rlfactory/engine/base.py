@@ -28,13 +28,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from rlfactory.model.lm.generate import StopTexts
-from rlfactory.model.pipelines.hub import no_bars
+from rlfactory.model.pipelines.hub_models import no_bars
 from rlfactory.utils.errors import UserError
 from rlfactory.utils.types import Faults
 
 if TYPE_CHECKING:
     from rlfactory.model.causal_lm import CausalLM
+    from rlfactory.model.lm.generate import StopTexts
 
 
 class EngineError(UserError, RuntimeError):
@@ -57,7 +57,7 @@ class SamplingSettings:
     length: int
     temperature: float
     stop: tuple[int, ...]
-    stop_texts: StopTexts | None = None
+    stop_texts: "StopTexts | None" = None
     unused: tuple[int, ...] = ()
 
     def ends(self, ids: Sequence[int]) -> bool:
@@ -92,7 +92,7 @@ class Engine(ABC):
 
     @staticmethod
     def validate(options: Mapping[str, Any], run: Mapping[str, Any]) -> Faults:
-        """What it draws is of the distribution that the trainer computes likelihoods of."""
+        """The engine draws from the distribution that the trainer computes likelihoods of."""
         dynamics = run["dynamics"]
         if options["draws_by"] == "engine" and run["hardware"].get("tile") is not None:
             message = "is set, and an engine divides passes in its own way; engine=own does not"

@@ -75,8 +75,8 @@ class Transformers(Engine):
         return [Completion(o.generated_tokens, o.logprobs) for o in found.values()]
 
     def _needed(self, prompts: Sequence[Sequence[int]], length: int) -> dict[str, Any]:
-        """What the options leave open, by what a rollout needs: transformers takes all of `memory`,
-        and masks as wide as its cache.
+        """Settings that the options leave open, by what a rollout needs: transformers takes all of
+        `memory`, and masks as wide as its cache.
         """
         page = self.options["page_size"]
         needed = {
@@ -111,7 +111,7 @@ class Transformers(Engine):
         return found
 
     def _failed(self, why: str) -> EngineError:
-        """What transformers raises for architectures that are not of plain attention, as Jamba."""
+        """Transformers' error on architectures that are not of plain attention, as Jamba."""
         return EngineError(
             f"transformers' continuous batching failed with {type(self.network).__name__}: {why};"
             " type engine=own"

@@ -117,7 +117,7 @@ class Vllm(Engine):
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """What vLLM raises in mid-run as an EngineError."""
+    """An error of vLLM in mid-run as an EngineError."""
     try:
         yield
     except Exception as error:

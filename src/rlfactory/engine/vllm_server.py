@@ -114,7 +114,7 @@ class VllmServer(Engine):
         self._http.close()
 
     def _answer(self, path: str, body: dict[str, Any] | None = None) -> Any:
-        """What the server answers to GET, or to POST of a body."""
+        """The server's answer to GET, or to POST of a body."""
         method = "GET" if body is None else "POST"
         try:
             answer = self._http.request(method, self.url + path, json=body)

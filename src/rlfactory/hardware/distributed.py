@@ -18,8 +18,8 @@ from torch._utils import (
 )
 
 from rlfactory.hardware.base import AllRanksError, HardwareError, PeerLostError
-from rlfactory.hardware.environment import AUTO, ProcessInfo, process_info
 from rlfactory.hardware.local import Local
+from rlfactory.hardware.process_environment import AUTO, ProcessInfo, process_info
 from rlfactory.utils.types import Faults, GPUName, NonNegativeInt, Positive, PositiveInt
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from torch.backends import cuda, cudnn
 from torch.utils import deterministic
 
 from rlfactory.hardware.base import Hardware, HardwareError
-from rlfactory.hardware.environment import use_expandable_segments
 from rlfactory.hardware.gradient_tree import add_by_block
 from rlfactory.hardware.portable import conflicts, unset
+from rlfactory.hardware.process_environment import use_expandable_segments
 from rlfactory.utils.types import Faults, GPUName, Positive, PositiveInt
 
 log = logging.getLogger(__name__)
@@ -191,7 +191,7 @@ class Local(Hardware):
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
 
     def take_peak_memory(self) -> dict[str, float]:
-        """What torch's allocator counted on this GPU."""
+        """The peak that torch's allocator counted on this GPU."""
         if self.device.type != "cuda":
             return {}
         self._peak = self.peak_memory()  # its own count begins again

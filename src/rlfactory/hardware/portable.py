@@ -45,7 +45,7 @@ def use_portable_kernels(node: Mapping[str, Any]) -> None:
 
 
 def unset() -> str:
-    """What to do about the variables that are not set; empty if all are."""
+    """Advice on the variables that are not set; empty if all are."""
     missing = [f"{k}='{v}'" for k, v in VARIABLES.items() if os.environ.get(k) != v]
     if not missing:
         return ""
@@ -56,7 +56,7 @@ def unset() -> str:
 
 
 def conflicts() -> Iterator[str]:
-    """What of this machine or environment stands against portable kernels, a phrase each."""
+    """Facts of this machine or environment that stand against portable kernels, a phrase each."""
     if platform.machine() not in MACHINES:
         yield f"is for x86-64 processors, and this one is {platform.machine()}"
     for name, value in VARIABLES.items():

@@ -1,1 +1,1 @@
-"""What is trained: image and language models behind the contracts in `base` and `text_base`."""
+"""Image and language models behind the contracts in `base` and `text_base`."""

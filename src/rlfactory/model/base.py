@@ -91,7 +91,7 @@ def evaluation_metrics(sampled: NFECounter, learned: NFECounter, samples: int) -
 
 @dataclass(frozen=True)
 class Resolution:
-    """What follows from the size of an image or a video.
+    """Shapes that follow from the size of an image or a video.
 
     Attributes:
         shape: of a sample's latents, `(C, h, w)`, or `(C, t, h, w)` of a video.
@@ -116,7 +116,7 @@ class Resolution:
 
 
 class Model(ABC):
-    """What models of images and of texts have in common: what is generated; the trained parameters
+    """The common base of models of images and of texts: what is generated; the trained parameters
     and their weight sets, the device where the network computes, and the `network` that `weights`
     belong to (read by `hardware=fsdp2`).
     """
@@ -177,7 +177,7 @@ class Model(ABC):
         """
 
     def prompt_metrics(self, prompts: Sequence[str]) -> dict[str, float]:
-        """What is measured of an iteration's prompts. Nothing by default."""
+        """Metrics of an iteration's prompts. Nothing by default."""
         return {}
 
 

@@ -33,7 +33,7 @@ from rlfactory.model.lm.shared_prompts import shared_prompts
 from rlfactory.model.lm.tokenized import LongPrompts
 from rlfactory.model.lora import Lora, merge_adapters, with_adapters
 from rlfactory.model.memory import Memory
-from rlfactory.model.pipelines.hub import no_bars
+from rlfactory.model.pipelines.hub_models import no_bars
 from rlfactory.model.pipelines.teacher_files import adapter_folder
 from rlfactory.model.precision import Precision
 from rlfactory.model.text_base import TextModel
@@ -243,7 +243,7 @@ class CausalLM(TextModel):
         return tokens
 
     def _reader(self, prompt: Tensor, prompt_mask: Tensor, most: int, cache: DynamicCache) -> Read:
-        """What reads prompts, then each new token, and extends the cache; see `generate.Read`."""
+        """A reader of prompts, then of each new token, into the cache; see `generate.Read`."""
         keys = [prompt_mask.all(1).long(), row_keys(prompt, prompt_mask)]
         is_whole, keys = torch.stack(keys).cpu()  # the only wait before the first token
         shared = shared_prompts(keys, prompt.shape[1], most)
@@ -323,7 +323,7 @@ class CausalLM(TextModel):
     def _response_states(
         self, network: Callable[..., Tensor], tokens: Tokens, config: PretrainedConfig
     ) -> Tensor:
-        """What `network` computes before each real response token, `[M, ...]`."""
+        """Outputs of `network` before each real response token, `[M, ...]`."""
         options = {"by_layers": self._masks_by_layers, "shares_prompts": self.shares_prompts}
         states = response_states(network, tokens, config, positions=self._positions, **options)
         return tokens.real(states)

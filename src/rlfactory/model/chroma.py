@@ -59,7 +59,7 @@ class _Products:
 
     @classmethod
     def of(cls, mask: Tensor) -> "_Products":
-        """Of a mask, in the dtype in which attention computes."""
+        """The bias of a mask, in the dtype in which attention computes."""
         kind = mask.device.type
         if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
             mask = mask.to(torch.get_autocast_dtype(kind))

@@ -63,7 +63,7 @@ class FlowModel(PipelineModel):
 
     @property
     def latent_channels(self) -> int:
-        """Of a sample's latents."""
+        """Channels of a sample's latents."""
         return int(self.network.config.in_channels) // (4 if self.packed else 1)
 
     @property
@@ -83,7 +83,7 @@ class FlowModel(PipelineModel):
 
     @property
     def latent_times(self) -> tuple[int, ...]:
-        """Of a video, how many latents it has in time."""
+        """The number of latents in time of a video."""
         return ()
 
     def resolution_of(self, size: Size) -> Resolution:
@@ -103,7 +103,7 @@ class FlowModel(PipelineModel):
         return None if guidance is None else torch.full_like(t, guidance)
 
     def kept(self, key: tuple[object, ...], make: Callable[[], T]) -> T:
-        """What `make` gives, made once for each key: positions of tokens, on the device."""
+        """The result of `make`, made once for each key: positions of tokens, on the device."""
         if key not in self._made:
             # passes with gradient can't use what was made in inference mode
             with torch.inference_mode(False):

@@ -68,11 +68,11 @@ class Flux(FlowModel):
         return self.pipe._unpack_latents(velocity, h * scale, w * scale, scale)
 
     def _own_inputs(self, guidance: Tensor | None, text: TextEmbeddings) -> dict[str, Any]:
-        """What the network reads that Chroma's does not."""
+        """Inputs of the network that Chroma's has not."""
         return {"guidance": guidance, "pooled_projections": text["pooled"]}
 
     def _tokens(self, x: Tensor, text: TextEmbeddings) -> tuple[Tensor, Tensor]:
-        """What the network reads beside the text: tokens `[B, N, 64]`, those of the latents `x`
+        """Inputs of the network beside the text: tokens `[B, N, 64]`, those of the latents `x`
         first, and their positions `[N, 3]`.
         """
         h, w = x.shape[-2:]

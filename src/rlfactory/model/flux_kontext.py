@@ -30,7 +30,7 @@ class FluxKontext(Flux):
         return {**text, "picture": torch.cat([self._picture_latents(one) for one in pictures])}
 
     def _picture_latents(self, picture: Image.Image) -> Tensor:
-        """Of the resolution of rollouts, `[1, C, h, w]`, shifted and scaled as by the pipeline."""
+        """Latents of rollouts' resolution, `[1, C, h, w]`, scaled as by the pipeline."""
         processor, vae = self.pipe.image_processor, self.pipe.vae
         pixels = processor.preprocess(processor.resize(picture, *self.edges), *self.edges)
         with self.memory.decoding(vae, self.device):

@@ -22,7 +22,7 @@ from rlfactory.model.base import with_values
 from rlfactory.model.lora import Init, Lora, merge_adapters, with_adapters
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.embedding_cache import IN_MEMORY, PromptCache, TextEmbeddings
-from rlfactory.model.pipelines.hub import no_bars
+from rlfactory.model.pipelines.hub_models import no_bars
 from rlfactory.model.pipelines.latents import (
     Latents,
     Scaled,
@@ -30,8 +30,8 @@ from rlfactory.model.pipelines.latents import (
     encode_pixels,
     to_unit,
 )
-from rlfactory.model.pipelines.loading import load_pipeline
 from rlfactory.model.pipelines.modular import save_pipeline
+from rlfactory.model.pipelines.pipeline_loading import load_pipeline
 from rlfactory.model.pipelines.teacher_files import adapter_folder, teacher_fault
 from rlfactory.model.pipelines.text_encoders import open_pipeline, report_cut
 from rlfactory.model.precision import Precision

@@ -139,5 +139,5 @@ def network_on(device: torch.device) -> Iterator[None]:
 
 
 def network_device(default: torch.device) -> torch.device:
-    """That of `network_on`; without it the default."""
+    """The device of `network_on`; without it the default."""
     return _NETWORK_DEVICE.get() or default

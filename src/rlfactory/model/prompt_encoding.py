@@ -42,7 +42,7 @@ class PromptEncoding(ImageModel):
     """Whether `_encode` is given the negative prompt behind `PLAIN`."""
 
     def embedding_options(self, size: Size) -> dict[str, object]:
-        """What an embedding depends on beside its prompt and the model: its key in the cache."""
+        """Options that an embedding depends on: its key in the cache, beside prompt and model."""
         return {"size": height_and_width(size)} if self.pictures else {}  # pictures have it
 
     def encode(self, prompts: Sequence[str]) -> Condition:
@@ -96,7 +96,7 @@ class PromptEncoding(ImageModel):
         return self._text_of(prompts)
 
     def _text_of(self, prompts: list[str], **options: object) -> TextEmbeddings:
-        """What the pipeline's `encode_prompt` returns for prompts alone, with further options."""
+        """The pipeline's `encode_prompt` of prompts alone, with further options."""
         asked = {
             "device": self.device,
             "num_images_per_prompt": 1,

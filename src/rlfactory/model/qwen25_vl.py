@@ -12,7 +12,7 @@ from rlfactory.model.causal_lm import CausalLM
 from rlfactory.model.lm.attention import hidden_states
 from rlfactory.model.lm.pictures import Pictures
 from rlfactory.model.memory import Memory
-from rlfactory.model.pipelines.hub import explained
+from rlfactory.model.pipelines.hub_models import explained
 from rlfactory.model.pipelines.local_models import resolve
 from rlfactory.utils.types import Faults, PositiveInt
 
@@ -97,7 +97,7 @@ class Qwen25VL(CausalLM):
         positions: Tensor | None,
         cache: DynamicCache | None,
     ) -> Tensor:
-        """Of whole rows without padding, positions are computed here."""
+        """The states of whole rows without padding, positions are computed here."""
         if positions is None:
             positions = self._positions(ids, torch.ones_like(ids, dtype=torch.bool))
         embedded, axes = self.pictures.embedded(ids), positions.movedim(-1, 0)

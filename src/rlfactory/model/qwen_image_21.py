@@ -85,8 +85,9 @@ class QwenImage21(FlowModel):
         return velocity.transpose(1, 2).reshape(x.shape)
 
     def _rotations(self, lengths: Tensor, longest: int, x: Tensor) -> Tensor:
-        """Of queries and keys, `[B, L + h w, 1, D / 2]`: text has one position in all three axes,
-        the image that of the prompt's end in the first, and its own around 0 in the others.
+        """Rotations of queries and keys, `[B, L + h w, 1, D / 2]`: text has one position in all
+        three axes, the image that of the prompt's end in the first, and its own around 0 in the
+        others.
         """
         rope, (h, w) = self.network.pos_embed, x.shape[-2:]
 

@@ -63,7 +63,7 @@ class QwenImageEdit(QwenImage):
         return [text["picture"]]
 
     def _tokens_read(self) -> int:
-        """Of which the picture has some, whose text is one."""
+        """Tokens that are read, of which the picture has some."""
         images = self.pipe.processor.image_processor
         blank = self._shown(Image.new("RGB", self.edges[::-1]))
         patches = images(images=blank, return_tensors="pt")["image_grid_thw"].prod()

@@ -1,4 +1,4 @@
-"""What autograd keeps of a network with adapters that computes in half precision by autocast.
+"""Tensors that autograd keeps of a network with adapters in half precision by autocast.
 
 Autocast computes norms in float32 and matrix products in half precision, and autograd keeps the
 copies that it makes in between: a float32 one of each norm's input, and a half-precision one of a

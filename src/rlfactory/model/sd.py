@@ -83,5 +83,5 @@ class SD(PipelineModel):
         )[0]
 
     def _added_conditions(self, x: Tensor, text: TextEmbeddings) -> dict[str, Tensor]:
-        """What the UNet is told beside the time and the text: nothing."""
+        """Conditions of the UNet beside the time and the text: nothing."""
         return {}

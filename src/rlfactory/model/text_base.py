@@ -228,7 +228,7 @@ class TextModel(Model):
         return padded_completions(rows, limits, self.tokenizer.pad_token_id)
 
     def thought_lengths(self, prompts: Sequence[str], texts: Sequence[str]) -> list[int]:
-        """Of given completions of prompts, not cut, the tokens up to the one that completes the
+        """The number of tokens of given completions, not cut, up to the one that completes the
         first `</think>`; 0 without one.
         """
         ends = self._texts_of((THOUGHTS_END,))
@@ -251,7 +251,7 @@ class TextModel(Model):
         return str(self.tokenizer.decode(ids))
 
     def as_learned(self, prompt: str, text: str, length: int | None = None) -> str:
-        """What is learned of a completion after its prompt, its end included."""
+        """The part that is learned of a completion after its prompt, its end included."""
         (ids,), (mask,), _ = self.encode_completions([prompt], [text], length)
         return str(self.tokenizer.decode(ids[mask]))
 

@@ -77,7 +77,7 @@ class Wan(FlowModel):
         return self.network(timestep=times, return_dict=False, **self._inputs(x, text))[0]
 
     def _inputs(self, x: Tensor, text: TextEmbeddings) -> dict[str, Tensor]:
-        """What the network reads beside the time."""
+        """Inputs of the network beside the time."""
         return {"hidden_states": x, "encoder_hidden_states": text["sequence"]}
 
     def pipeline_arguments(self) -> dict[str, object]:

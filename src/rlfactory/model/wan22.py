@@ -59,7 +59,7 @@ class NetworkPair(nn.Module):
         return (torch.cat(parts)[order] + none,)
 
     def _is_high(self, timestep: Tensor) -> list[bool]:
-        """Of each row; of tensors without values, as an estimate has, one network is as another."""
+        """Whether each row is the noisier network's; without values, as in estimates, any is."""
         if timestep.is_meta or isinstance(timestep, FakeTensor):
             return [True] * len(timestep)
         # how many rows a network gets is a size of its inputs: the host waits for the device here
@@ -72,7 +72,7 @@ class NetworkPair(nn.Module):
 
     @property
     def peft_config(self) -> Any:
-        """That of the adapters of either."""
+        """The configuration of the adapters of either."""
         return self.get_submodule(self.trained[0]).peft_config
 
     @property

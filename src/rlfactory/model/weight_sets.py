@@ -78,11 +78,11 @@ class WeightSets:
         self.sharding = sharding if sharded else None
 
     def _local(self, tensor: Tensor) -> Tensor:
-        """What this rank has of a parameter, in the same memory."""
+        """This rank's part of a parameter, in the same memory."""
         return tensor.data if self.sharding is None else self.sharding.local(tensor.detach())
 
     def own_parameters(self) -> list[Tensor]:
-        """What this rank has of all trained parameters, in the same memory."""
+        """This rank's part of all trained parameters, in the same memory."""
         return [self._local(parameter) for parameter in self.parameters.values()]
 
     def _live(self) -> list[Tensor]:
@@ -94,7 +94,7 @@ class WeightSets:
         return len(self.parameters) > len(self._policy)
 
     def policy_gradients(self) -> list[Tensor]:
-        """What this rank has of the gradients of the policy's parameters, where there are any."""
+        """This rank's part of the gradients of the policy's parameters, where there are any."""
         return [self._local(p.grad) for p in self._policy.values() if p.grad is not None]
 
     def clear_policy_gradients(self) -> None:

@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from rlfactory.report.curves import curves
-from rlfactory.report.group import Group, distinct, following, union
 from rlfactory.report.labels import better_sentence
 from rlfactory.report.measure import before, measured, resolved
 from rlfactory.report.read import DAMAGED, RunRecord
 from rlfactory.report.report import Cell, Report, ReportRow, SampleImage
+from rlfactory.report.report_tables import difference_table, ours, spread_table
+from rlfactory.report.run_groups import Group, distinct, following, union
 from rlfactory.report.sample_pairs import SamplePair, main_score, sample_pairs
 from rlfactory.report.statistics import (
     MIN_RUNS,
@@ -20,7 +21,6 @@ from rlfactory.report.statistics import (
     mean_interval,
     probability_of_improvement,
 )
-from rlfactory.report.table import difference_table, ours, spread_table
 from rlfactory.report.text_table import NONE, TextTable, joined, titled
 from rlfactory.run.folder import RunFolder
 from rlfactory.sweep.table import Column, TableInfo

@@ -8,10 +8,11 @@ from typing import TypedDict
 
 import numpy as np
 
-from rlfactory.report.group import Group
 from rlfactory.report.measure import before, measured, metric_of
 from rlfactory.report.read import RunRecord, prompt_scores
 from rlfactory.report.report import ClaimResult
+from rlfactory.report.run_groups import Group
+from rlfactory.report.statistics import CONFIDENCE, t_quantile
 from rlfactory.report.text_table import NONE, Section, TextTable, joined
 from rlfactory.report.verdicts import (
     MIN_SEEDS,
@@ -124,7 +125,7 @@ def _difference(
 
 
 def comparison(claim: Claim, column: Column, margin: float) -> str:
-    """What is compared, in signs: `V-GRPO > NFT`."""
+    """The comparison in signs: `V-GRPO > NFT`."""
     if claim.order is not None:
         return (" > " if rises(claim, column) else " < ").join(claim.order)
     first, second = claim.pairs[0]
@@ -174,7 +175,8 @@ NOTE = (
     "Verdicts are computed: a claim agrees or disagrees where its p value, corrected by Holm's "
     "method for the claims of this page, is at most 0.05. Intervals, of single claims, are by a "
     "hierarchical bootstrap over seeds and prompts, with Student's t for the number of seeds. "
-    f"With fewer than {MIN_SEEDS} seeds a claim is undecided, whatever its numbers are."
+    f"With fewer than {MIN_SEEDS} seeds a claim is undecided, whatever its numbers are. Detectable "
+    "is a difference that as many seeds would decide in about four of five repetitions."
 )
 
 
@@ -186,15 +188,30 @@ def claim_sections(results: Sequence[ClaimResult]) -> list[Section]:
 
 def claim_table(results: Sequence[ClaimResult]) -> TextTable | None:
     """A line for each claim; None without claims."""
-    lines = []
+    lines, tested = [], sum(result.p is not None for result in results)
     for r in results:
         p = NONE if r.p is None else "< 0.001" if r.p < 0.001 else f"{r.p:.3f}"
         interval = joined([r.low, r.high], f"+.{r.digits}f")
         numbers = [difference_text(r), interval, p, str(r.seeds)]
         words = [r.claim.text, r.claim.source or NONE, r.comparison, r.column]
-        lines.append([*words, *numbers, verdict_text(r)])
+        found = verdict_text(r)
+        if r.verdict == "undecided" and (least := detectable(r, tested)) is not None:
+            found = f"{found}; detectable: {least:.{r.digits}f}"
+        lines.append([*words, *numbers, found])
     left = frozenset({"source", "compared", "score", "verdict"})
     return TextTable(HEADS, lines, left) if lines else None
+
+
+def detectable(result: ClaimResult, tested: int) -> float | None:
+    """The distance from its bound at which a difference of this error would be decided, among the
+    claims that are `tested` with it, in about four of five repetitions; None for one that is not.
+    """
+    if result.p is None or result.low is None or result.high is None:
+        return None
+    freedom = result.seeds - 1
+    error = (result.high - result.low) / 2 / t_quantile(freedom)
+    threshold = t_quantile(freedom, 1 - (1 - CONFIDENCE) / tested)
+    return error * (threshold + t_quantile(freedom, 2 * 0.8 - 1))
 
 
 def difference_text(result: ClaimResult) -> str:
@@ -215,7 +232,7 @@ def counts_text(results: Sequence[ClaimResult]) -> str:
 
 
 class _Content(TypedDict):
-    """What the file holds; a stored one has more."""
+    """The content of the file; a stored one has more."""
 
     claims: list[ClaimResult]
 

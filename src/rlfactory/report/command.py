@@ -77,7 +77,7 @@ def report_arguments(words: Sequence[str]) -> argparse.Namespace:
 
 def show(report: Report) -> None:
     """Print a report's tables and notes."""
-    from rlfactory.report.table import main_table, sections
+    from rlfactory.report.report_tables import main_table, sections
     from rlfactory.report.text_table import Terminal
 
     terminal = Terminal()

@@ -10,10 +10,10 @@ from pathlib import Path
 from rlfactory.config.frozen import differences
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.report.discover import is_run
-from rlfactory.report.group import QUIET, distinct, shown, telling
 from rlfactory.report.image_grid import sheet
 from rlfactory.report.labels import evaluation_label
 from rlfactory.report.read import DAMAGED, RunRecord, read_run
+from rlfactory.report.run_groups import QUIET, distinct, shown, telling
 from rlfactory.report.sample_pairs import Sample, evaluated, readable_rows, samples_at
 from rlfactory.report.statistics import paired_change
 from rlfactory.report.summary import difference_cells
@@ -157,7 +157,7 @@ def _side(letter: str, name: str, differs: str, run: RunRecord) -> Side:
 
 
 def _differing(first: RunRecord, second: RunRecord) -> tuple[str, str]:
-    """What tells two runs apart, in a few words each; empty where they differ in no key."""
+    """The keys that tell two runs apart, in a few words each; empty where they differ in no key."""
     found = distinct([[first.config], [second.config]], [first.typed, second.typed])
     if not found and first.seed != second.seed:
         return f"seed={first.seed}", f"seed={second.seed}"
@@ -167,7 +167,7 @@ def _differing(first: RunRecord, second: RunRecord) -> tuple[str, str]:
 
 
 def _title(pair: Pair) -> str:
-    """What the letters stand for: `A: nft0 (algo=nft) and B: ...`."""
+    """The runs that the letters stand for: `A: nft0 (algo=nft) and B: ...`."""
     differs = [f" ({side.differs})" if side.differs else "" for side in pair]
     return " and ".join(f"{s.letter}: {s.name}{d}" for s, d in zip(pair, differs, strict=True))
 

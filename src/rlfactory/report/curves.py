@@ -8,11 +8,11 @@ from itertools import product
 
 import numpy as np
 
-from rlfactory.report.group import Group
 from rlfactory.report.labels import metric_name
 from rlfactory.report.measure import metric_of
 from rlfactory.report.read import RunRecord, Series, prompt_scores
 from rlfactory.report.report import Curve
+from rlfactory.report.run_groups import Group
 from rlfactory.report.statistics import Array, bootstrap_interval, t_quantile
 from rlfactory.sweep.table import Column
 

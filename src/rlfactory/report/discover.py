@@ -11,15 +11,15 @@ from pathlib import Path
 from rlfactory.config.problems import PlanError, Problem, closest
 from rlfactory.report.build_report import build_report
 from rlfactory.report.claims import claim_results
-from rlfactory.report.group import Group, groups_of_runs, groups_of_table
 from rlfactory.report.leaderboard import entries_of
 from rlfactory.report.measure import declared, scores_of
 from rlfactory.report.read import RunRecord, read_run
 from rlfactory.report.report import Report
+from rlfactory.report.run_groups import Group, groups_of_runs, groups_of_table
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.lock import require_free
-from rlfactory.sweep.folder import default_folder
 from rlfactory.sweep.sweep_file import sweeps
+from rlfactory.sweep.sweep_folder import default_folder
 from rlfactory.sweep.table import TABLE_FILE, Column, Table
 from rlfactory.utils.text import plural
 

@@ -36,7 +36,7 @@ NAMES_AND_UNITS = {
 
 
 def evaluation_label(evaluations: Collection[Scores]) -> str:
-    """What the prompts of evaluations are called: held-out only if none of them is trained on."""
+    """The name of the prompts of evaluations: held-out only if none of them is trained on."""
     is_separate = bool(evaluations) and all(scores.separate for scores in evaluations)
     return "held-out prompts" if is_separate else EVALUATION
 
@@ -62,7 +62,7 @@ def metric_unit(metric: str) -> str:
 
 
 def run_choices(config: Mapping[str, Any]) -> str:
-    """What a run trains, in a few words: `tiny_sd3, nft, shapes`; empty where nothing says so."""
+    """The choices of a run in a few words: `tiny_sd3, nft, shapes`; empty where nothing says so."""
     chosen = config.get("choices") or {}
     words = (chosen.get(key, "none") for key in ("model", "algo", "reward"))
     return ", ".join(word for word in words if word != "none")

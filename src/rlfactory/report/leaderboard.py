@@ -17,11 +17,11 @@ import numpy as np
 
 from rlfactory.report.curves import mean_curve
 from rlfactory.report.draw import by_metric, draw_panel, row_legend, row_style, short
-from rlfactory.report.group import Group
 from rlfactory.report.measure import before, measured
 from rlfactory.report.plot import panel_axes, panel_rows, saved_figure
 from rlfactory.report.read import RunRecord
 from rlfactory.report.report import Curve, Entry
+from rlfactory.report.run_groups import Group
 from rlfactory.report.statistics import (
     MIN_RUNS,
     Array,
@@ -180,11 +180,11 @@ def leaderboard_table(entries: Sequence[Entry]) -> TextTable | None:
     tasks = [*dict.fromkeys(entry.task for entry in entries)]
     lines = []
     for place in ranking(entries):
-        numbers = [joined([place.iqm], ".3f"), joined(place.interval or (), ".3f")]
-        numbers += [joined([place.by_task.get(task)], ".3f") for task in tasks]
+        numbers = [joined([place.by_task.get(task)], ".3f") for task in tasks]
+        numbers += [joined([place.iqm], ".3f"), joined(place.interval or (), ".3f")]
         chance = [joined([place.better], ".2f"), joined(place.better_interval or (), ".2f")]
         lines.append([place.method, *numbers, str(place.runs), *chance])
-    heads = ["method", "IQM gain", "95 % interval", *tasks, "runs", "P(better)", "95 % interval "]
+    heads = ["method", *tasks, "IQM gain", "95 % interval", "runs", "P(better)", "95 % interval "]
     return TextTable(heads, lines)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from rlfactory.config.memory.estimate import traits_of
+from rlfactory.config.memory.peak_memory import traits_of
 from rlfactory.config.nfe import passes_per_sample
 from rlfactory.report.read import RunRecord
 from rlfactory.sweep.table import Column
@@ -66,7 +66,7 @@ def scores_of(runs: Sequence[RunRecord]) -> list[str]:
 
 
 def declared(score: str, runs: Sequence[RunRecord]) -> Better:
-    """What is better of a score: as all runs say it; unknown scores are not judged.
+    """The better direction of a score: as all runs say it; unknown scores are not judged.
 
     Runs of earlier versions say nothing: their first score trains, so higher is better.
     """

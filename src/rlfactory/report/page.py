@@ -20,10 +20,10 @@ from PIL import Image
 from rlfactory.report.draw import FEWEST, SVG_BOX, SVG_SIZE, finite_curve, plots
 from rlfactory.report.plot import COLORS
 from rlfactory.report.report import Report
+from rlfactory.report.report_tables import main_table, sections
 from rlfactory.report.run_content import RunContent
 from rlfactory.report.run_curves import BAND
 from rlfactory.report.sample_pairs import evaluated, main_score, samples_at
-from rlfactory.report.table import main_table, sections
 from rlfactory.report.text_table import Section
 from rlfactory.report.writers import facts_of
 from rlfactory.run.atomic_write import write_text

@@ -1,4 +1,4 @@
-"""What figures with matplotlib share: style, panels, and SVG for HTML pages.
+"""Common parts of figures with matplotlib: style, panels, and SVG for HTML pages.
 
 Figures are made without pyplot, so that no display and no global state is needed.
 """

@@ -123,7 +123,7 @@ def prompt_scores(run: RunRecord, score: str, iteration: int) -> tuple[list[str]
 
 
 def _directions(folder: RunFolder) -> dict[str, str]:
-    """What is better of the scores of the first evaluation, and of those of prompt sets by
+    """The better directions of the scores of the first evaluation, and of those of prompt sets by
     `SET/SCORE`; empty where that does not say it.
     """
     known: dict[str, str] = {}

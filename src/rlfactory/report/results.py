@@ -1,4 +1,4 @@
-"""What a run's results are shown by: the samples of each evaluation, and of the same prompts over
+"""Files that show a run's results: the samples of each evaluation, and of the same prompts over
 training, as images or Markdown; and curves, page and summary at its end.
 
 Training imports this module alone of the package.

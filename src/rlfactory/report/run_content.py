@@ -1,4 +1,4 @@
-"""What a run's page shows, read from the run folder as plain values."""
+"""The content of a run's page, read from the run folder as plain values."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -67,7 +67,7 @@ class RunContent:
 
     @property
     def rows(self) -> list[str]:
-        """What the lines and dots of the curves are; the position is the color."""
+        """The legend of lines and dots of the curves; the position is the color."""
         return [*dict.fromkeys(curve.row for curve in self.curves)]
 
     @property

@@ -79,12 +79,12 @@ def mean_interval(values: ArrayLike) -> Interval:
     return mean - reach, mean + reach
 
 
-def t_quantile(freedom: int) -> float:
+def t_quantile(freedom: int, confidence: float = CONFIDENCE) -> float:
     """Standard errors from the mean to either end of a two-sided t interval."""
     # scipy.stats takes seconds to import, and this is all that is needed of it
     from scipy.special import stdtrit
 
-    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
+    return float(stdtrit(freedom, (1 + confidence) / 2))
 
 
 def interquartile_mean(values: ArrayLike) -> Array:

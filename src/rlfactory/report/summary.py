@@ -170,7 +170,7 @@ def _sample_command(folder: RunFolder) -> str:
 
 
 def cost(metrics: Sequence[Record]) -> dict[str, str]:
-    """What a run has cost in time and memory, by name, as far as it was measured."""
+    """The cost of a run in time and memory, by name, as far as it was measured."""
     facts = {}
     if metrics and (wall := metrics[-1].get("time")):
         facts["wall time"] = f"{clock(wall)} in all, with evaluations"
@@ -187,7 +187,7 @@ def cost(metrics: Sequence[Record]) -> dict[str, str]:
 
 
 def provenance(folder: RunFolder) -> dict[str, str]:
-    """What a run was made with: device, command, git commit and versions, as far as known."""
+    """The origin of a run: device, command, git commit and versions, as far as known."""
     kept = read_environments(folder.environment)
     facts = {}
     if kept:

@@ -10,8 +10,8 @@ from shutil import copyfile
 from textwrap import shorten
 
 from rlfactory.report.report import Report
+from rlfactory.report.report_tables import main_table, sections
 from rlfactory.report.sample_pairs import Sample
-from rlfactory.report.table import main_table, sections
 from rlfactory.report.text_table import (
     NONE,
     Section,
@@ -59,12 +59,12 @@ def _lines(report: Report, folder: Path, figure: str | None) -> Iterator[str]:
 
 
 def about_lines(about: TableInfo) -> list[str]:
-    """What a table is about, as items."""
+    """The subject of a table, as items."""
     return [*(f"- {name}: {plain(fact)}" for name, fact in facts_of(about).items()), ""]
 
 
 def facts_of(about: TableInfo) -> dict[str, str]:
-    """What a table is about, by name."""
+    """The subject of a table, by name."""
     hours = "not said" if about.gpu_hours is None else f"{about.gpu_hours:g} GPU hours"
     facts = {"Paper": f"{about.paper}, {about.table}".strip(", "), "Budget of the full form": hours}
     facts |= {"Run here": about.ran, "Expected": about.tolerance}

@@ -1,1 +1,1 @@
-"""What a sample is worth: one file for each reward."""
+"""The value of a sample: one file for each reward."""

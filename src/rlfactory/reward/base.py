@@ -113,6 +113,7 @@ class Reward(ABC):
             prompt is not enough.
         published_size: The row of config/memory/rewards.json that has the size of its network,
             wherever the weights lie; None where options name the network.
+        made_of: The option whose entries are rewards that it combines; None for a single one.
         gives_scores: Whether there are scores at all; without any, `score` is not called.
         differentiable: Whether `score_pixels` gives the main score with a gradient.
         main: The name of the score that trains; the others are reported only.
@@ -130,6 +131,7 @@ class Reward(ABC):
     wants_subprocess: ClassVar[bool] = False
     compares_group: ClassVar[bool] = False
     published_size: ClassVar[str | None] = None
+    made_of: ClassVar[str | None] = None
     gives_scores: ClassVar[bool] = True
     differentiable: ClassVar[bool] = False
     absent: ClassVar[tuple[str, ...]] = ()
@@ -232,7 +234,7 @@ class Reward(ABC):
 
 
 def directions(reward: Reward) -> dict[str, Direction]:
-    """What is better of each score, as far as the reward says it; higher of its main one."""
+    """The better direction of each score, as far as the reward says it; higher of its main one."""
     return {**declared_better(reward), reward.main: "higher"}
 
 

@@ -191,7 +191,7 @@ class Combine(Reward):
 def merge_directions(
     parts: Mapping[str, Reward], existing: Mapping[str, Direction], subtracted: Collection[str] = ()
 ) -> dict[str, Direction]:
-    """What is better of each score that `merge_scores` names, as far as the rewards say it.
+    """The better direction of each score that `merge_scores` names, as far as the rewards say it.
 
     Of the parts in `subtracted` it is the opposite of what they say.
     """

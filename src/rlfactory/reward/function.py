@@ -113,7 +113,7 @@ def _of_a_batch(compute_score: Callable[..., Any]) -> Callable[..., Any]:
 
 
 async def _answered(calls: Iterable[Awaitable[Any]]) -> list[Any]:
-    """What an async `compute_score` gives all samples, which it is asked for at once."""
+    """The scores that an async `compute_score` gives all samples, which it is asked for at once."""
     return _told(await asyncio.gather(*calls))
 
 

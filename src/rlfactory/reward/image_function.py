@@ -58,7 +58,7 @@ class ImageFunction(Reward):
         )
 
     def _converted(self, samples: Samples) -> Any:
-        """What the function gets as its first argument."""
+        """The first argument of the function."""
         return convert_images(require_images(samples), self.images)
 
 

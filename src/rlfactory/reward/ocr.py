@@ -105,7 +105,7 @@ class OCR(Reward):
         return quoted_word(prompt)
 
     def _texts(self, images: Sequence[BGRImage]) -> list[str | None]:
-        """What is read in each image, None where the engine fails; others are read on their own."""
+        """The text in each image, None where the engine fails; others are read on their own."""
         try:
             return [*self.read(images)]
         except Exception:  # engines raise anything; the run continues without this image

@@ -142,7 +142,7 @@ def count_passed(
 
 
 def _output(process: "subprocess.Popen[bytes]", request: str, seconds: float) -> str:
-    """What the process writes until it ends or is killed, with all of its session."""
+    """The output of the process until it ends or is killed, with all of its session."""
     try:
         output, _ = process.communicate(request.encode(), seconds + START_SECONDS)
     except subprocess.TimeoutExpired:

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class _Health(TypedDict):
-    """What every server says of its reward."""
+    """The description that every server gives of its reward."""
 
     media: str
     main: str

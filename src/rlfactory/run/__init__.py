@@ -1,1 +1,1 @@
-"""What a run writes to disk: folder, lock, metrics, scores, samples, checkpoints and loggers."""
+"""A run on disk: folder, lock, metrics, scores, samples, checkpoints and loggers."""

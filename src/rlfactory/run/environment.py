@@ -107,7 +107,7 @@ WORDS = {
 
 
 def numerics(device: "torch.device", config: Mapping[str, Any], world_size: int) -> dict[str, Any]:
-    """What the manifest of a checkpoint records of the process that computes, as plain values."""
+    """The manifest's record of the process that computes, as plain values."""
     import torch  # reports read this file without it
 
     is_gpu = device.type == "cuda"

@@ -28,7 +28,7 @@ Owner = Mapping[str, Any]
 
 
 class _Owner(TypedDict, total=False):
-    """What OWNER holds."""
+    """The content of OWNER."""
 
     pid: int
     host: str
@@ -83,7 +83,7 @@ def require_free(folder: Path, take_over: bool = False) -> None:
 
 
 def this_process() -> dict[str, Any]:
-    """What `OWNER` says of this process."""
+    """The content of `OWNER` for this process."""
     since = datetime.now().isoformat(sep=" ", timespec="seconds")
     return {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
 

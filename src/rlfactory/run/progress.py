@@ -217,7 +217,7 @@ class NotebookDisplay:
 
 
 def as_html(renderable: RenderableType) -> str:
-    """What rich prints on a terminal of 110 columns, as HTML."""
+    """The text that rich prints on a terminal of 110 columns, as HTML."""
     # in a kernel rich would also display each line that it prints
     console = Console(
         file=io.StringIO(), record=True, width=_WIDTH, force_terminal=True, force_jupyter=False

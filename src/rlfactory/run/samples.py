@@ -20,7 +20,7 @@ REMEDY = "remove it: it shows samples, and nothing is computed from it"
 
 
 class _Content(TypedDict):
-    """What the file of a table holds."""
+    """The content of a table's file."""
 
     title: str
     columns: list[str]

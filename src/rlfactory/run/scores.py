@@ -17,7 +17,7 @@ REMEDY = "remove it, or restore it from a copy"
 
 
 class _Content(TypedDict):
-    """What a file of scores holds; those of older versions have fewer keys."""
+    """The content of a file of scores; those of older versions have fewer keys."""
 
     prompts: list[str]
     scores: dict[str, list[float | None]]

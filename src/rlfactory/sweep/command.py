@@ -8,13 +8,11 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from rlfactory.config.options import first_comment
-from rlfactory.config.own_code import untrusted
 from rlfactory.config.plan import Plan
 from rlfactory.config.problems import PlanError, Problem, unknown_name
-from rlfactory.hardware.environment import installed_gpus, visible_gpu_names
-from rlfactory.sweep.arguments import SweepArguments, read_request
+from rlfactory.config.user_code import untrusted
+from rlfactory.hardware.process_environment import installed_gpus, visible_gpu_names
 from rlfactory.sweep.display import LiveTable, outcome_lines, plan_lines
-from rlfactory.sweep.folder import LOGS, default_folder, locked, merge_table
 from rlfactory.sweep.jobs import (
     columns_of,
     first_measured,
@@ -38,13 +36,15 @@ from rlfactory.sweep.process import (
     require_launcher,
 )
 from rlfactory.sweep.search import Search, search_of
+from rlfactory.sweep.sweep_arguments import SweepArguments, read_request
 from rlfactory.sweep.sweep_file import SweepFile, file_of, read_sheet, sweeps
+from rlfactory.sweep.sweep_folder import LOGS, default_folder, locked, merge_table
 from rlfactory.sweep.table import Job, Table
 from rlfactory.utils.text import is_override
 
 
 def gpus(asked: Sequence[str] | None = None) -> list[str]:
-    """What was asked for, else all that this process may see; torch is not needed to know."""
+    """The GPUs asked for, else all that this process may see; torch is not needed to know."""
     if asked is not None:
         return [*asked]
     names = visible_gpu_names()

@@ -1,4 +1,4 @@
-"""What a sweep shows: its plan beforehand, a live table or lines of changes, and the outcome."""
+"""A sweep's display: its plan beforehand, a live table or lines of changes, and the outcome."""
 
 import math
 import time
@@ -13,9 +13,9 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from rlfactory.config.plan import Plan
-from rlfactory.sweep.folder import State, failure, job_output, read_status, state_of
 from rlfactory.sweep.process import command_of
 from rlfactory.sweep.sweep_file import SweepFile
+from rlfactory.sweep.sweep_folder import State, failure, job_output, read_status, state_of
 from rlfactory.sweep.table import Job, Table
 from rlfactory.utils.console import can_rewrite_lines, clock, number
 

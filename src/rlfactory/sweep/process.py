@@ -22,9 +22,9 @@ from typing import Protocol
 from rlfactory.config._hydra import CompositionError, launcher_options, run_with_hydra_launcher
 from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.config.words import typed_value
-from rlfactory.sweep.arguments import LAUNCHERS, SweepArguments, is_installed
-from rlfactory.sweep.folder import job_output, state_of, take
+from rlfactory.sweep.sweep_arguments import LAUNCHERS, SweepArguments, is_installed
 from rlfactory.sweep.sweep_file import Words
+from rlfactory.sweep.sweep_folder import job_output, state_of, take
 from rlfactory.sweep.table import Job
 from rlfactory.utils.processes import SIGNALS, signal_handlers, start_process
 

@@ -16,11 +16,11 @@ from rlfactory.config.frozen import format_value
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.run import metrics
 from rlfactory.run.folder import RunFolder
-from rlfactory.sweep.arguments import SweepArguments
-from rlfactory.sweep.folder import state_of
 from rlfactory.sweep.jobs import last_words
 from rlfactory.sweep.process import Runner, StopRequest, launch_of
+from rlfactory.sweep.sweep_arguments import SweepArguments
 from rlfactory.sweep.sweep_file import SweepFile
+from rlfactory.sweep.sweep_folder import state_of
 from rlfactory.sweep.table import Column, Job, Table
 
 KINDS = ("log", "uniform", "int", "choice")

@@ -125,7 +125,7 @@ def _contradictions(sheet: SweepFile) -> Iterator[Problem]:
 
 
 def _of_score(sheet: SweepFile, claim: Claim, place: str) -> Iterator[Problem]:
-    """What is wrong with the columns of a claim."""
+    """Faults of the columns of a claim."""
     if claim.score not in sheet.columns:
         yield unknown_name(f"{place}.score", "column", claim.score, sheet.columns)
         return

@@ -19,7 +19,7 @@ REMEDY = "restore it from a copy, or run the sweep with another sweep_dir"
 
 @dataclass(frozen=True)
 class TableInfo:
-    """What a table is about, where it was published, and what of it was run here.
+    """The subject of a table, where it was published, and what of it was run here.
 
     A user's own table has only a title. `gpu_hours` is the budget of the full size, None where
     unknown; `ran` and `tolerance` are sentences.
@@ -114,7 +114,7 @@ KINDS = ("better", "higher", "lower", "no_worse", "equal", "order")
 
 @dataclass(frozen=True)
 class Claim:
-    """What a source says of rows, in one of these forms:
+    """A statement of a source on rows, in one of these forms:
 
     - `better`, `higher` or `lower`: a row, `than` another one, `before` or a number. Better is what
       the column says;
@@ -175,7 +175,7 @@ class Claim:
 
 
 def form_problems(claim: Claim, place: str) -> Iterator[Problem]:
-    """What is wrong with a claim by itself."""
+    """Faults of a claim by itself."""
     if len(claim.forms) != 1:
         named = " and ".join(claim.forms) or "none"
         yield Problem(place, f"has {named}; allowed is exactly one of {', '.join(KINDS)}")
@@ -233,7 +233,7 @@ def nested(kind: Any, value: Any) -> Any:
 
 
 def _problems(table: Table) -> Iterator[str]:
-    """What is wrong with a table whose parts are each well-formed."""
+    """Faults of a table whose parts are each well-formed."""
     jobs = {job.name: job for job in table.jobs}
     rows = {row.name for row in table.rows}
     for job in table.jobs:

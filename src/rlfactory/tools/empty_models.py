@@ -17,9 +17,9 @@ from rlfactory.config.memory.model_parts import published_as
 from rlfactory.model import image_base
 from rlfactory.model.lm import loading
 from rlfactory.model.pipelines.embedding_cache import LENGTHS
-from rlfactory.model.pipelines.loading import load_pipeline
 from rlfactory.model.pipelines.local_models import folder_of, index_of, read_json
 from rlfactory.model.pipelines.modular import is_modular, with_components
+from rlfactory.model.pipelines.pipeline_loading import load_pipeline
 from rlfactory.model.prompt_encoding import PromptEncoding
 from rlfactory.reward.base import Reward, Samples
 from rlfactory.rollout import Condition

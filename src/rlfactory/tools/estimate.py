@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from rlfactory.config.evaluation_prompts import evaluation_draws
 from rlfactory.config.memory.devices import GIB, gpu_of, on_gpu, processes_of
-from rlfactory.config.memory.estimate import traits_of
+from rlfactory.config.memory.peak_memory import traits_of
 from rlfactory.config.nfe import items_per_sample, update_items
 from rlfactory.model.lm.attention import GPT2Step
 from rlfactory.model.text_base import TextModel
@@ -55,7 +55,7 @@ ALONE = {
 
 @dataclass(frozen=True)
 class Counted:
-    """What one process of a run holds and does, all of whose network it has.
+    """Memory and work of one process of a run that has the whole network.
 
     Attributes:
         resident: bytes that are held all the time.
@@ -78,7 +78,7 @@ class Counted:
 
 
 class Phases:
-    """What each phase holds at most and does; one follows another.
+    """Memory, at most, and work of each phase; one follows another.
 
     Attributes:
         marks: the work done where a micro-batch, or what follows the last one, began.
@@ -181,7 +181,8 @@ def _of_run(config: Config, phases: Phases, model: Any, *, drawn: int, base: flo
 @contextmanager
 def _watched(components: Components, phases: Phases) -> Iterator[None]:
     """An engine whose phases are told apart, and which repeats nothing that it has counted."""
-    model, hardware = components.model, components.hardware
+    model: Any = components.model
+    hardware = components.hardware
     padded, step, replaced = hardware.pad_micro_batches, hardware.step, mock.patch.object
 
     def two(own: Any, padding: Any) -> Iterator[Any]:

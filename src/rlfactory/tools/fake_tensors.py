@@ -208,7 +208,7 @@ def fake_tensors() -> Iterator[FakeTensorMode]:
 
 @contextmanager
 def fake_run() -> Iterator[tuple[FakeTensorMode, Counting]]:
-    """What is computed in the `with` from fake tensors is counted, and their data can be read."""
+    """A `with` that counts what is computed from fake tensors, and lets their data be read."""
     read: dict[str, Any] = {
         "tolist": lambda tensor: _real(tensor).tolist(),
         "numpy": lambda tensor, **_: _real(tensor).numpy(),

@@ -51,7 +51,7 @@ def published() -> list[Published]:
 
 
 def recorded(path: Path, words: Sequence[str]) -> dict[str, Any]:
-    """What is stored of the run in the folder `path`, which `words` made."""
+    """The record of the run in the folder `path`, which `words` made."""
     folder = RunFolder(path)
     lines = read(folder.metrics)
     scores = [{k: v for k, v in line.items() if k.startswith("eval/")} for line in lines]

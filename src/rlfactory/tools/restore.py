@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory.config.memory.devices import is_out_of_memory
-from rlfactory.config.memory.estimate import explain_out_of_memory
+from rlfactory.config.memory.peak_memory import explain_out_of_memory
 from rlfactory.model.weight_sets import REFERENCE
 from rlfactory.report.summary import mean_sections
 from rlfactory.report.text_table import Terminal
@@ -21,8 +21,8 @@ from rlfactory.run.inputs import with_inputs
 from rlfactory.train.build import Config, build
 from rlfactory.train.components import Components, NoProgress
 from rlfactory.train.evaluation.build import build_evaluator
+from rlfactory.train.evaluation.evaluation_schedule import EvaluationFiles
 from rlfactory.train.evaluation.evaluator import Evaluator
-from rlfactory.train.evaluation.schedule import EvaluationFiles
 from rlfactory.train.process.ranks import single_process_config
 from rlfactory.train.process.worker import read_config
 from rlfactory.utils.errors import UserError

@@ -294,7 +294,7 @@ def required_listeners(given: Any) -> list[Any]:
 
 def _load_exported(path: Path) -> Any:
     """A complete exported folder, loaded by the library that it is for."""
-    from rlfactory.model.pipelines.hub import no_bars
+    from rlfactory.model.pipelines.hub_models import no_bars
 
     with no_bars():
         if (kind := pipeline_of(path)) is not None:

@@ -24,7 +24,7 @@ from rlfactory.model.lm.loading import (
     skip_padding_check,
 )
 from rlfactory.model.lm.prompt_format import PromptFormat
-from rlfactory.model.pipelines.hub import no_bars
+from rlfactory.model.pipelines.hub_models import no_bars
 from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.prompts.hub import load_prompts
 from rlfactory.prompts.ops.chat import reply_text

@@ -16,7 +16,7 @@ from typing import IO, Any
 import yaml
 
 from rlfactory.config.frozen import differences, format_diff, upgrade
-from rlfactory.config.own_code import named_code
+from rlfactory.config.user_code import named_code
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.checkpoint.checksums import DamagedError, read_manifest
 from rlfactory.run.checkpoint.checksums import verify as verify_checksums
@@ -157,7 +157,7 @@ def stretch_differences(folder: RunFolder, again: RunFolder, stretch: Stretch) -
 
 
 def environment_changes(folder: RunFolder, again: RunFolder, stretch: Stretch) -> Iterator[str]:
-    """What of that on which bits depend was otherwise when the run was made."""
+    """Differences in what bits depend on from when the run was made."""
     then = checkpoint_of(folder.checkpoints, stretch.end if stretch.has_end else stretch.begin)
     now = read_manifest(checkpoint_of(again.checkpoints, stretch.end))
     if then.is_dir():
@@ -236,7 +236,7 @@ def remake(
 
 @contextmanager
 def _printing_to(output: IO[str]) -> Iterator[None]:
-    """What this process prints, and the processes that it starts, goes to a file."""
+    """A block in which the output of this process, and of those that it starts, goes to a file."""
     terminal = os.dup(1)
     os.dup2(output.fileno(), 1)
     try:

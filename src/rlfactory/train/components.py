@@ -1,4 +1,4 @@
-"""What an experiment is made of: live objects, numbers, the stop rule, and the protocol of progress
+"""The parts of an experiment: live objects, numbers, the stop rule, and the protocol of progress
 displays.
 """
 
@@ -13,9 +13,8 @@ import torch
 
 from rlfactory.algo.base import Algorithm
 from rlfactory.hardware.base import Hardware
-from rlfactory.model.base import ImageModel
+from rlfactory.model.base import Model
 from rlfactory.model.ema import EMASchedule
-from rlfactory.model.text_base import TextModel
 from rlfactory.prompts.base import Prompt, Prompts
 from rlfactory.regularizer.base import Regularizer
 from rlfactory.reward.base import Reward
@@ -108,7 +107,7 @@ class Components:
         scorer: how and when rewards are computed.
     """
 
-    model: ImageModel | TextModel
+    model: Model
     sampler: Sampler
     algo: Algorithm[Any, Any, Any]
     regularizer: Regularizer[Any, Any, Any]
@@ -123,7 +122,7 @@ class Components:
     scorer: Scorer = field(default_factory=Scorer)
 
     def state_dict(self) -> dict[str, Any]:
-        """What the components remember besides tensors, as plain values."""
+        """The memory of the components besides tensors, as plain values."""
         coefficients, advantage = self.regularizer.coefficients, self.algo.advantage
         return {
             "coefficients": {name: c.state_dict() for name, c in coefficients.items()},

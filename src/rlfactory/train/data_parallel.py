@@ -17,7 +17,7 @@ from torch import Tensor
 from rlfactory.hardware.base import Hardware
 from rlfactory.prompts.ops.pictured import identity
 from rlfactory.rollout import GlobalRollout, Rollout
-from rlfactory.train.metrics import pairwise_distance
+from rlfactory.train.iteration_metrics import pairwise_distance
 from rlfactory.utils.pytree import index_rows, require
 
 LIGHT = (
@@ -168,7 +168,7 @@ def local_row_numbers(rollout: Rollout, rows: Tensor) -> Tensor:
 
 
 def gather_metrics(measured: Sequence[Measured], hardware: Hardware) -> Measured:
-    """What all micro-batches of all ranks measured in an update, those of rank 0 first; those of
+    """Metrics of all micro-batches of all ranks in an update, those of rank 0 first; those of
     this rank all have the same names.
     """
     lists = {name: [part[name] for part in measured] for name in (measured or [{}])[0]}

@@ -35,7 +35,7 @@ from rlfactory.train.guards.update_guard import (
     find_nonfinite,
     first_nonfinite,
 )
-from rlfactory.train.metrics import MetricAccumulator, check_initial_ratio
+from rlfactory.train.iteration_metrics import MetricAccumulator, check_initial_ratio
 from rlfactory.train.minibatches import Passes, UpdateItems, minibatches_of
 from rlfactory.utils.fault_injection import fault_point
 

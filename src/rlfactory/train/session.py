@@ -29,7 +29,7 @@ from rlfactory.train.checkpointing.resume_point import (
 from rlfactory.train.checkpointing.savepoint import CheckpointManager, CheckpointSchedule, Savepoint
 from rlfactory.train.components import Metrics, ProgressListener
 from rlfactory.train.evaluation.build import build_evaluator
-from rlfactory.train.evaluation.schedule import EvaluationReporter, EvaluationSchedule
+from rlfactory.train.evaluation.evaluation_schedule import EvaluationReporter, EvaluationSchedule
 from rlfactory.train.guards.failure_dump import write_dump
 from rlfactory.train.guards.update_guard import Guard
 from rlfactory.train.health import HealthMonitor
@@ -122,7 +122,7 @@ class Session:
         self.evaluator = build_evaluator(self.config, self.components, progress)
 
     def _build_schedules(self) -> None:
-        """What decides when to save and when to evaluate."""
+        """Build the schedules that decide when to save and when to evaluate."""
         options, evaluation = self.config["checkpoint"], self.config["evaluation"]
         main = self.evaluator.main
         best = Best(self.folder.checkpoints, main, self.config["stop"]["kl"])

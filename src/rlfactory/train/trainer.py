@@ -25,8 +25,13 @@ from rlfactory.train.data_parallel import (
     local_rows,
 )
 from rlfactory.train.guards.update_guard import Guard
+from rlfactory.train.iteration_metrics import (
+    drop_unscored,
+    reward_metrics,
+    samples_of,
+    zero_variance_groups,
+)
 from rlfactory.train.learner import Learner
-from rlfactory.train.metrics import drop_unscored, reward_metrics, samples_of, zero_variance_groups
 from rlfactory.train.resampling import SEED_STRIDE, keep_varied, renumbered, resample
 from rlfactory.utils.fault_injection import fault_point
 from rlfactory.utils.pytree import concat, require

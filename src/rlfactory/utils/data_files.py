@@ -222,7 +222,7 @@ def require_kind(value: Any, kind: Any, path: Path, *, remedy: str = "") -> None
 
 
 def mismatch(value: Any, kind: Any, at: str = "") -> str:
-    """What of a value is no `kind` first, with its place; empty where it is one."""
+    """The first part of a value that is no `kind`, with its place; empty where it is one."""
     place, fault = next(mismatches(value, kind, at), ("", ""))
     return f"{place or 'its content'} {fault}" if fault else ""
 

@@ -25,7 +25,7 @@ class UserError(Exception):
     """An error that a user can act on; its message says what is wrong and what to type instead."""
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows: the message, and the line of the cell."""
+        """The text that IPython shows: the message, and the line of the cell."""
         return short_traceback(self)
 
 
@@ -102,8 +102,8 @@ def users_line(error: BaseException) -> str | None:
 
 
 def short_traceback(error: BaseException) -> list[str]:
-    """What a script or a notebook shows of an error that tells the user what to do: its message,
-    and the line of the caller's that it came from.
+    """The text that a script or a notebook shows of an error that tells the user what to do: its
+    message, and the line of the caller's that it came from.
     """
     lines = f"{type(error).__name__}: {error}".splitlines()
     place = _users_place(error.__traceback__)

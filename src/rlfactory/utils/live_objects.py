@@ -64,8 +64,8 @@ def resolve(reference: str) -> Any:
 
 
 def describe(value: object) -> str:
-    """What a live object is: its type and name, where it was loaded from, its settings if they are
-    plain values, and the file and line of its definition.
+    """The description of a live object: its type and name, where it was loaded from, its settings
+    if they are plain values, and the file and line of its definition.
     """
     if isinstance(value, tuple):
         return ", ".join(map(describe, value))
@@ -82,7 +82,7 @@ def describe(value: object) -> str:
 
 
 def _contents(value: object) -> str:
-    """What distinguishes an instance from others of its type."""
+    """Contents that distinguish an instance from others of its type."""
     if path := getattr(value, "name_or_path", None):
         return f" {path}"
     settings = getattr(value, "__dict__", {})

@@ -128,7 +128,7 @@ def _inside(value: Any, bound: object) -> bool:
 
 
 def describe(kind: Any) -> str:
-    """What a `kind` allows, in words."""
+    """The values that a `kind` allows, in words."""
     origin, args = get_origin(kind), get_args(kind)
     if origin is Annotated:
         bounds = [t for b in args[1:] if isinstance(b, Interval) for t in _bound_in_words(b)]

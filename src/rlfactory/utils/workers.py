@@ -52,7 +52,7 @@ class WorkerThread:
         return future
 
     def call(self, work: Callable[[], T], seconds: float) -> T:
-        """What a call returns.
+        """The result of a call.
 
         Raises:
             TimeoutError: it has not returned within this time, or an earlier one has not.

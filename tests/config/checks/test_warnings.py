@@ -7,7 +7,7 @@ import pytest
 from rlfactory.config.memory import devices
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.problems import PlanError
-from rlfactory.hardware.environment import GPU
+from rlfactory.hardware.process_environment import GPU
 
 TEXTS = "model=tiny_gpt2"
 

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from rlfactory.config.memory.devices import GIB
-from rlfactory.config.memory.estimate import estimate, peak_of, traits_of
 from rlfactory.config.memory.model_parts import (
     LANGUAGE_MODEL,
     Activations,
@@ -18,6 +17,7 @@ from rlfactory.config.memory.model_parts import (
     parts_of,
     published,
 )
+from rlfactory.config.memory.peak_memory import estimate, peak_of, traits_of
 from rlfactory.config.memory.phases import image_use, latent_area, text_tokens
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.model.pipelines.local_models import latent_group, latent_pixels

@@ -13,10 +13,16 @@ from rlfactory.config.memory.devices import (
     on_gpu,
     process_notes,
 )
-from rlfactory.config.memory.estimate import Bytes, describe_memory, estimate, shards_of, traits_of
 from rlfactory.config.memory.model_parts import parts_of
+from rlfactory.config.memory.peak_memory import (
+    Bytes,
+    describe_memory,
+    estimate,
+    shards_of,
+    traits_of,
+)
 from rlfactory.config.overrides import compose
-from rlfactory.hardware.environment import GPU
+from rlfactory.hardware.process_environment import GPU
 from rlfactory.utils.types import GPUName
 
 

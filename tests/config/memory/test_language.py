@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rlfactory.config.memory.devices import GIB
-from rlfactory.config.memory.estimate import Bytes, estimate, peak_of, traits_of
+from rlfactory.config.memory.peak_memory import Bytes, estimate, peak_of, traits_of
 from rlfactory.config.memory.phases import Use, text_use
 from rlfactory.config.overrides import compose
 from rlfactory.utils.dotted_keys import with_values

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from rlfactory.config.memory.estimate import traits_of
 from rlfactory.config.memory.model_parts import parts_of
+from rlfactory.config.memory.peak_memory import traits_of
 from rlfactory.config.memory.phases import image_use, latent_area
 from rlfactory.config.nfe import passes_per_sample
 from rlfactory.config.overrides import plan_from_words

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 from transformers import CLIPConfig, CLIPModel, Qwen2VLConfig
 
-from rlfactory.config.memory.estimate import (
+from rlfactory.config.memory.peak_memory import (
     Bytes,
     estimate,
     published_rewards,

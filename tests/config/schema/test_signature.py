@@ -284,6 +284,39 @@ def test_each_contract_names_its_run_time_arguments(group: str, contract: str) -
     assert {*RUNTIME_ARGUMENTS[group]} <= {name for pair in described for name in pair}
 
 
+CONTRACTS = {
+    "algo": ("algo.base.Algorithm",),
+    "advantage": ("algo.advantage.base.Advantage",),
+    "dynamics": ("dynamics.base.Dynamics", "dynamics.ops.solver.Solver"),
+    "engine": ("engine.base.Engine",),
+    "logger": ("run.loggers.base.Logger",),
+    "model": ("model.base.ImageModel", "model.text_base.TextModel", "model.causal_lm.CausalLM"),
+    "prompts": ("prompts.base.Prompts",),
+    "regularizer": ("regularizer.base.Regularizer",),
+    "reward": ("reward.base.Reward",),
+    "schedule": ("dynamics.schedule.Schedule",),
+    "window": ("dynamics.window.Window",),
+}
+
+
+def test_contracts_declare_each_trait_that_is_read() -> None:
+    package = Path(rlfactory.__file__).parent
+    source = "".join(path.read_text(encoding="utf-8") for path in package.rglob("*.py"))
+    read = {*re.findall(r'traits(?:\.get\(|\[)"(\w+)"(?:, {}\)|\])\.get\("(\w+)"', source)}
+    read |= {*re.findall(r'trait\(config\["(\w+)"\], "(\w+)"', source), ("logger", "made_of")}
+    read |= {("algo", name) for name in re.findall(r'of_algo\(config, traits, "(\w+)"', source)}
+    assert len(read) > 40
+    for group, name in sorted(read):
+        kinds = []
+        for contract in CONTRACTS[group]:
+            module, _, kind = contract.rpartition(".")
+            kinds.append(getattr(importlib.import_module(f"rlfactory.{module}"), kind))
+        ancestors = [ancestor for kind in kinds for ancestor in kind.__mro__]
+        assert any(name in {**vars(a).get("__annotations__", {}), **vars(a)} for a in ancestors), (
+            f"{group}.{name}"
+        )
+
+
 def test_algorithms_get_the_run_time_objects_of_their_base() -> None:
     for folder in ("algo", "algo/ops"):
         for path in (Path(rlfactory.__file__).parent / folder).glob("*.py"):

@@ -8,7 +8,7 @@ import torch
 from diffusers import StableDiffusion3Pipeline
 
 from rlfactory.model.pipelines.latents import Scaled, decode_latents
-from rlfactory.model.pipelines.loading import load_pipeline
+from rlfactory.model.pipelines.pipeline_loading import load_pipeline
 
 
 def test_decoding_is_what_the_pipeline_itself_shows(sd3_folder: Path) -> None:

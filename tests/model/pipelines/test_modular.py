@@ -9,7 +9,6 @@ import torch
 from diffusers import Flux3ModularPipeline, FluxPipeline
 
 from rlfactory.model.pipelines.embedding_cache import PromptCache
-from rlfactory.model.pipelines.loading import load_pipeline
 from rlfactory.model.pipelines.local_models import (
     MODULAR_INDEX,
     index_of,
@@ -24,6 +23,7 @@ from rlfactory.model.pipelines.modular import (
     register,
     save_pipeline,
 )
+from rlfactory.model.pipelines.pipeline_loading import load_pipeline
 from rlfactory.model.pipelines.text_encoders import TextEncoders
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.live_objects import live_objects

@@ -35,9 +35,9 @@ from rlfactory.train.evaluation.evaluator import (
     GivenEvaluation,
     evaluation_metrics,
 )
-from rlfactory.train.metrics import text_measures
+from rlfactory.train.iteration_metrics import text_measures
 from rlfactory.train.sampling.given import GivenSampler
-from rlfactory.train.sampling.image import ImageSampler
+from rlfactory.train.sampling.image_sampler import ImageSampler
 from rlfactory.train.scoring.async_scorer import Scorer
 from rlfactory.utils.errors import TrainingError
 

@@ -15,7 +15,7 @@ from rlfactory.model.lm.generate import StopTexts
 from rlfactory.model.text_base import response_log_prob
 from rlfactory.prompts.base import Prompt
 from rlfactory.train.sampling.engine import EngineSampler, checked
-from rlfactory.train.sampling.text import TextSampler
+from rlfactory.train.sampling.text_sampler import TextSampler
 from rlfactory.utils.pytree import require
 
 PROMPTS = [Prompt("a", {"n": 0}), Prompt("It was", {"n": 1})]

@@ -32,7 +32,7 @@ class PairBatch(TokenBatch):
         return len(self) / PAIR
 
     def starts(self, size: int) -> range:
-        """Of micro-batches of at most `size` responses, or of one pair where that is more."""
+        """Starts of micro-batches of at most `size` responses, or of one pair if that is more."""
         return range(0, len(self), _whole(super().starts(size).step))
 
 
@@ -41,7 +41,7 @@ class PairItems(TrainingItems):
     """Items of samples in pairs, those of a pair at one time one after the other."""
 
     def starts(self, size: int) -> range:
-        """Of micro-batches of at most `size` items, or of two where that is more."""
+        """Starts of micro-batches of at most `size` items, or of two where that is more."""
         return super().starts(_whole(size))
 
     @classmethod
@@ -143,7 +143,7 @@ class GivenPairs:
 
     @staticmethod
     def given(prompt: Prompt, column: str, key: str) -> Any:
-        """What a row has under a column, which the option `key` names."""
+        """The value of a row under a column, which the option `key` names."""
         raise NotImplementedError
 
     def completion(self, prompt: Prompt, member: int) -> tuple[str, Any]:
@@ -165,7 +165,7 @@ def whole_pairs(samples: Rollout) -> Rollout:
 
 
 def best_and_worst(rollout: Rollout, scores: Tensor) -> Rollout:
-    """Of each group the sample with the highest score, advantage 1, and the lowest, -1.
+    """The samples of each group with the highest score, advantage 1, and the lowest, -1.
 
     Of equal scores the first sample counts as the higher one; groups without any difference are
     left out.

@@ -18,7 +18,7 @@ from rlfactory.utils.pytree import require, to_device, widened
 
 @dataclass(frozen=True)
 class States:
-    """What further steps from states and a reward read of their samples, with `[B]` of B samples,
+    """Fields of samples that further steps from states and a reward read, with `[B]` of B samples,
     or `[N]` of a micro-batch.
 
     Attributes:

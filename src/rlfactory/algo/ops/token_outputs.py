@@ -1,4 +1,4 @@
-"""What is computed of each token of a response: outputs from one pass, and rewards."""
+"""Quantities of each token of a response: outputs from one pass, and rewards."""
 
 from collections.abc import Callable
 from typing import Literal

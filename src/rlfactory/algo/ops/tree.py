@@ -27,7 +27,7 @@ def is_first(numbers: Tensor) -> Tensor:
 
 
 def own_edges(node: Tensor) -> Tensor:
-    """Of each edge, which several leaves may share, the one leaf that it is counted for, `[B, T]`.
+    """The one leaf that each edge, which several may share, is counted for, `[B, T]`.
 
     It is the first of them.
     """

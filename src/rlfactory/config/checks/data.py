@@ -227,7 +227,7 @@ def require_functions(config: Config, traits: Traits) -> Iterator[Problem]:
 
 
 def _function_faults(spec: str) -> Iterator[tuple[str, str]]:
-    """What is wrong with `MODULE:NAME`, and what may be meant."""
+    """Faults of `MODULE:NAME`, and what may be meant."""
     place, _, name = spec.rpartition(":")
     if not place:
         place, name = (name, "") if name.endswith(".py") else name.rpartition(".")[::2]

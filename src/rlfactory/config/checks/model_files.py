@@ -115,7 +115,7 @@ def _shipped(writes: bool) -> list[Path]:
 
 
 def _family_fault(path: str, traits: Traits) -> tuple[str, str] | None:
-    """What is wrong with a model of another family, and the command that trains it."""
+    """The fault of a model of another family, and the command that trains it."""
     wanted, folder = traits["model"].get("pipeline"), folder_of(path)
     of_texts = traits["model"].get("media") == "texts"
     kind = published_pipeline(path) if folder is None else pipeline_of(folder)
@@ -132,7 +132,7 @@ def _family_fault(path: str, traits: Traits) -> tuple[str, str] | None:
 
 
 def _fault(path: str, writes: bool) -> str | None:
-    """What is wrong with the place of a model of texts or of pictures."""
+    """The fault of the place of a model of texts or of pictures."""
     folder, indexes = Path(path).expanduser(), (MODEL_INDEX,) if writes else PIPELINE_INDEXES
     if path.startswith("zoo:"):
         name = path.removeprefix("zoo:")

@@ -100,7 +100,7 @@ def _missing_file(key: str, value: str, is_data_set: bool) -> Problem | None:
 
 
 def _fault(node: Mapping[str, Any], name: str, head: Head) -> Problem | None:
-    """What is wrong with a file that is there."""
+    """The fault of a file that is there."""
     key, value, column = f"prompts.{name}", node[name], str(node.get("column", "prompt"))
     if kind_of(_path(value)) == ".parquet" and not _is_data_set(node):
         return Problem(key, f"{value} is no file of texts", "prompts=datasets")
@@ -232,7 +232,7 @@ def require_readable_pictures(config: Config, traits: Traits) -> Iterator[Proble
 def picture_fault(
     row: Mapping[str, Any], column: str, folder: Path, size: tuple[int, int] | None
 ) -> tuple[str, str] | None:
-    """What is wrong with the picture of a row, and what to type, if anything; None where it fits.
+    """The fault of the picture of a row, and what to type, if anything; None where it fits.
 
     Args:
         row: has a picture in any form that `prompts.ops.pictured.pictured` takes.

@@ -28,7 +28,7 @@ from rlfactory.utils.dotted_keys import value_at
 
 
 def require_valid_options(config: Config, traits: Traits) -> Iterator[Problem]:
-    """What each component that is used asks of its own options."""
+    """The demands of each component in use on its own options."""
     try:
         unread = unread_groups(traits)
     except _FaultyKeyError:  # what is read depends on the faulty choice
@@ -41,7 +41,7 @@ def require_valid_options(config: Config, traits: Traits) -> Iterator[Problem]:
 
 
 def validated(key: str, config: Config, traits: Traits) -> Iterator[Problem]:
-    """What the component at a key asks of its own options."""
+    """The demands of the component at a key on its own options."""
     node = value_at(config, key, {})
     target = str(node.get("_target_"))
     known = "_target_" in node

@@ -184,7 +184,7 @@ def require_sound_on_few_steps(config: Config, traits: Traits) -> Iterator[Probl
 
 
 def few_step_notes(config: Config, traits: Traits) -> Iterator[str]:
-    """What a run on such a model departs from, and what is sound on it."""
+    """Notes on how a run on such a model departs from it, and on what is sound on it."""
     steps = steps_of(config, traits)
     if steps is None or traits["algo"].get("requires") != "transitions":
         return

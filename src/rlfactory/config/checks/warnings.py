@@ -11,8 +11,8 @@ from rlfactory.config.checks.chats import template_notes
 from rlfactory.config.checks.prompt_files import known_rows
 from rlfactory.config.checks.sampling import few_step_notes
 from rlfactory.config.frozen import differences, format_value
-from rlfactory.config.memory.estimate import traits_of
 from rlfactory.config.memory.model_parts import parts_of, published_pipeline, published_scheduler
+from rlfactory.config.memory.peak_memory import traits_of
 from rlfactory.config.nfe import weight_sets
 from rlfactory.config.options import options
 from rlfactory.config.problems import override_key
@@ -196,7 +196,7 @@ SHOWN = 6
 
 
 def nearest_published(choices: Mapping[str, str]) -> tuple[list[str], bool] | None:
-    """What to type for the published run nearest to a plan, and whether it is of this pair.
+    """The words to type for the published run nearest to a plan, and whether it is of this pair.
 
     The preset chosen, or what the recipe's file names: `# published: peer/NAME KEY=VALUE...`, or
     `# nearest: ...` where nobody has published the algorithm for the model.
@@ -215,7 +215,7 @@ def nearest_published(choices: Mapping[str, str]) -> tuple[list[str], bool] | No
 def departures(
     config: Config, choices: Mapping[str, str], published: Config, their: Mapping[str, str]
 ) -> str:
-    """What differs from a published run, theirs in brackets; empty if nothing of weight does."""
+    """The differences from a published run, theirs in brackets; empty if nothing of weight does."""
     theirs, ours = {**published, "choices": their}, {**config, "choices": choices}
     differing = {key: (new, old) for key, old, new in differences(theirs, ours)}
     unread = {key for key in COMPARED if key in GROUPS} - {*choices}

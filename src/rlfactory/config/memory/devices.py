@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from rlfactory.config.checks.base import Config
-from rlfactory.hardware.environment import (
+from rlfactory.hardware.process_environment import (
     AUTO,
     auto_processes,
     is_distributed,

@@ -54,7 +54,7 @@ class Part:
 
     @property
     def size(self) -> float:
-        """What activations grow with: blocks times width."""
+        """The number that activations grow with: blocks times width."""
         if hidden := self.config.get("hidden_size", self.config.get("n_embd")):
             return float(hidden * self.blocks)
         return math.sqrt(self.parameters * (self.blocks or 1))
@@ -126,7 +126,7 @@ def published() -> dict[str, Any]:
 
 @cache
 def published_rows() -> list[dict[str, Any]]:
-    """What activations take of published networks and autoencoders, those that were counted."""
+    """Rows of the activations of published networks and autoencoders, those that were counted."""
     return [
         {"name": name if part in NETWORKS else kind, "class": kind, **described["activations"]}
         for name, pipeline in published().items()

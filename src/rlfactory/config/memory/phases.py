@@ -1,5 +1,5 @@
-"""What the networks of a run hold in one process beside trained state and gradients: the table's
-activations, times what passes together.
+"""Memory that the networks of a run hold in one process beside trained state and gradients: the
+table's activations, times what passes together.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What is computed of several options of a library: sizes, windows, times, losses, rewards.
+"""Values that are computed of several options of a library: sizes, windows, times, losses, rewards.
 
 Functions take the value of a row's key and the translation that is being made.
 """
@@ -154,7 +154,7 @@ def rewards_of_texts(given: Any, made: Translation) -> None:
 
 
 def _text_reward(name: str) -> str:
-    """What to type for a reward: an option, or a function by its import path; empty for others."""
+    """The word for a reward: an option, or a function by its import path; empty for others."""
     if (option := our_option("reward", name)) in options("reward"):
         return option
     if is_function(name):

@@ -45,7 +45,7 @@ Row = Mapping[str, Any]
 
 @dataclass
 class Translation:
-    """What a configuration becomes, while it is made and afterwards.
+    """The form that a configuration takes here, while it is made and afterwards.
 
     Attributes:
         peer: the library that the file is for.
@@ -119,7 +119,7 @@ class Translation:
             self._say(row, key, value)
 
     def _say(self, row: Row, key: str, value: Any) -> None:
-        """What a row says of a value."""
+        """The words of a row on a value."""
         self.named["value"] = value
         for name, formula in row.get("let", {}).items():
             # of a file that ships; what a user's file holds is a value, and never a formula
@@ -171,7 +171,7 @@ class Translation:
         self.type(*chosen.split())
 
     def value(self, key: str) -> Any:
-        """What a formula gives, is typed for one of our keys, or given for one of theirs."""
+        """The value of a formula, of one of our keys as typed, or of one of theirs as given."""
         if key in self.named:
             return self.named[key]
         if key in self.words:

@@ -1,4 +1,4 @@
-"""What other libraries call the options of this one: names.yaml, for messages, docs and imports.
+"""Names of other libraries for the options of this one: names.yaml, for messages, docs and imports.
 
 docs/reference/names.md prints it. Libraries that use a name for the same thing share its row.
 """
@@ -52,7 +52,7 @@ class Name:
         return not self.when or value_at(config, self.when) is not None
 
     def meaning(self, value: str = "") -> str:
-        """What to type, for a reader: for a value, or for any."""
+        """The words to type, for a reader: for a value, or for any."""
         if words := self.choices.get(value.lower()):
             return words.partition(" | ")[0]
         words_of_any = self.words.split(" | ")[-1].split()
@@ -144,7 +144,7 @@ def nearest(key: str) -> str | None:
 
 
 def option_words(group: str, name: str) -> Words:
-    """What to type for an option by another name; the name itself where it has none."""
+    """The words to type for an option by another name; the name itself where it has none."""
     spelled = name.lower().replace("-", "_")
     known = _content()["options"].get(group, {})
     first, *more = known[spelled].split() if spelled in known else [spelled]

@@ -1,4 +1,4 @@
-"""What other libraries are started by: the options of a shell command."""
+"""Commands that start other libraries: the options of a shell command."""
 
 import ast
 import math
@@ -38,7 +38,7 @@ _NEXT = "\0"
 
 @dataclass
 class Options:
-    """What a command line sets.
+    """The options that a command line sets.
 
     Attributes:
         program: the words before the first option.

@@ -17,7 +17,7 @@ Config = Mapping[str, Any]
 
 
 def candidates(row: Name, value: str, config: Config) -> list[Words]:
-    """What to type for a value of a name, most fitting first; nothing for one that has no like."""
+    """The words for a value of a name, most fitting first; nothing for one that has no like."""
     chosen = row.choices.get(value.lower())
     found: str | list[Words] = value
     if row.by and chosen is None:

@@ -126,7 +126,7 @@ def constructor_parameters(kind: type) -> list[inspect.Parameter]:
 
 
 def _signature_of(node: object) -> Signature:
-    """That of a component's class by its configuration; an empty one where it can't be read."""
+    """The signature of a node's class; an empty one where it can't be read."""
     with suppress(KeyError, TargetError):
         return read_signature(str(node["_target_"] if isinstance(node, Mapping) else ""))
     return Signature("", {})

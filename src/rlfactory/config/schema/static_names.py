@@ -49,7 +49,7 @@ def resolve_name(module: Module, name: str) -> tuple[Module, ast.stmt | None]:
 
 
 def resolve_expression(module: Module, node: ast.expr) -> tuple[Module, ast.stmt | None]:
-    """What a name, or a name in an imported module (`base.Reward`), stands for."""
+    """The meaning of a name, or of a name in an imported module (`base.Reward`)."""
     if isinstance(node, ast.Name):
         return resolve_name(module, node.id)
     if isinstance(node, ast.Attribute):

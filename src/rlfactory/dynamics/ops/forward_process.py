@@ -36,7 +36,7 @@ class ForwardProcess(ABC):
 
     @abstractmethod
     def target(self, x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:
-        """What the network is trained to predict for the noisy sample made of `x0` and `eps`."""
+        """The prediction to be learned for the noisy sample made of `x0` and `eps`."""
 
     @abstractmethod
     def velocity(self, x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:

@@ -79,9 +79,9 @@ def response_states(
     by_layers: bool,
     shares_prompts: bool,
 ) -> Tensor:
-    """Of what a network computes for each token, given ids, mask, positions and perhaps a cache,
-    the part `[B, G, ...]` before responses. Equal prompts are read once, where it `shares_prompts`
-    and that saves enough.
+    """The part `[B, G, ...]` before responses of what a network computes for each token, given ids,
+    mask, positions and perhaps a cache. Equal prompts are read once, where it `shares_prompts` and
+    that saves enough.
     """
     width, length = tokens.prompt.shape[1], tokens.mask.shape[1]
     if shares_prompts and len(tokens.mask) > 1:

@@ -24,7 +24,7 @@ from rlfactory.model.lm.loading import (
     require_finite_weights,
     skip_padding_check,
 )
-from rlfactory.model.pipelines.hub import explained, no_bars
+from rlfactory.model.pipelines.hub_models import explained, no_bars
 from rlfactory.model.pipelines.local_models import resolve
 from rlfactory.utils.errors import ModelError
 
@@ -34,7 +34,7 @@ KEY = "rlfactory_score"
 
 @dataclass(frozen=True)
 class ScoreFormat:
-    """What `rlfactory reward-model` records.
+    """The record of `rlfactory reward-model`.
 
     Attributes:
         prefix: the text before each prompt: an end of text where the policy has one there.
@@ -49,7 +49,7 @@ class ScoreFormat:
 
     @classmethod
     def of(cls, config: Any) -> "ScoreFormat":
-        """That of a transformers configuration; the default where it has none."""
+        """The format of a transformers configuration; the default where it has none."""
         found = getattr(config, KEY, None)
         return cls(**found) if isinstance(found, Mapping) else cls()
 

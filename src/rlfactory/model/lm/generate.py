@@ -143,8 +143,8 @@ def decode(
 
 
 class _Responses:
-    """What is drawn of all rows; finished ones still run, on padding, until they leave the batch.
-    `rows` are those in the batch, and `ended` says which of these have ended.
+    """The tokens that are drawn of all rows; finished ones still run, on padding, until they leave
+    the batch. `rows` are those in the batch, and `ended` says which of these have ended.
     """
 
     def __init__(

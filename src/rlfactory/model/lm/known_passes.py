@@ -50,7 +50,7 @@ def _unknown(network: Any, path: str, wrong: str) -> str:
 
 
 def _passes(network: Any) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """What is wrong where they differ, the logits of a run's passes, and the network's own.
+    """The fault where they differ, the logits of a run's passes, and the network's own.
 
     A text and a shorter one, which stands after padding, are read whole, as learning does; then
     their beginnings are read into a cache, the longer text is continued in two rows, and one of

@@ -22,7 +22,7 @@ from transformers.utils import GENERATION_CONFIG_NAME
 
 from rlfactory.model.lm.known_passes import require_known_passes
 from rlfactory.model.lm.trainable import gguf_of, is_lora, unwrapped
-from rlfactory.model.pipelines.hub import explained, no_bars
+from rlfactory.model.pipelines.hub_models import explained, no_bars
 from rlfactory.model.pipelines.local_models import part_variant, resolve
 from rlfactory.model.precision import in_dtype, network_device
 from rlfactory.utils.errors import ModelError
@@ -136,7 +136,7 @@ def load_tokenizer(path: str, *, key: str) -> Any:
 
 
 def _place(path: str, locate: Callable[[str], str]) -> tuple[str, dict[str, Any]]:
-    """What transformers' Auto classes load a path from: a folder or hub id, and options."""
+    """A path for transformers' Auto classes: a folder or hub id, and options."""
     file = gguf_of(Path(path).expanduser())
     if file is not None:
         return str(file.parent), {"gguf_file": file.name, **NO_CODE}

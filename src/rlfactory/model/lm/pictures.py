@@ -20,8 +20,7 @@ DIGITS = 15
 
 
 class Pictures:
-    """What a network, a Qwen2.5-VL with a frozen vision tower, reads in the place of the picture of
-    a prompt.
+    """Inputs of a Qwen2.5-VL with a frozen vision tower in the place of the picture of a prompt.
 
     A picture's tokens have an id from `first` on, that no vocabulary has and that follows from the
     picture's file. So token ids say all of a prompt: equal ones are the same text with the same

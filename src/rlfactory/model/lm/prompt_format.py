@@ -280,7 +280,7 @@ def _end_of(text: str, parts: Sequence[str]) -> int | None:
 
 
 def _lost(written: str, messages: Sequence[Message]) -> str | None:
-    """What a template has left out of messages, thoughts of earlier answers apart; None: nothing.
+    """The text of messages that a template left out, thoughts of earlier answers apart, or None.
 
     White space does not count, and a text may be written as JSON.
     """

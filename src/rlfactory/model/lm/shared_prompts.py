@@ -16,7 +16,7 @@ Shared = tuple[Tensor, Tensor]
 
 
 def first_rows(keys: Tensor) -> Tensor:
-    """Of each of `keys` `[B]`, on the CPU, the first row that has the same, `[B]`."""
+    """The first row that has the same key, for each of `keys` `[B]`, on the CPU, `[B]`."""
     rows: dict[int, int] = {}
     firsts = [rows.setdefault(key, row) for row, key in enumerate(keys.tolist())]
     return torch.tensor(firsts, dtype=torch.int64)

@@ -167,7 +167,7 @@ def _newest_checkpoint(folder: Path) -> Path | None:
 
 
 def _no_model(folder: Path) -> Fault:
-    """What a folder without `config.json` is."""
+    """The message on a folder without `config.json`."""
     adapter = read_json(folder / "adapter_config.json")
     if adapter or any(folder.glob("*lora_weights.safetensors")):
         base = adapter.get("base_model_name_or_path")

@@ -149,7 +149,7 @@ def find_adapters(path: Path) -> Path | None:
 def read_adapters(
     path: Path, pipeline: str | None = None, known: Collection[str] = ()
 ) -> AdapterFile:
-    """What a file of adapters holds, from its header, for a pipeline of diffusers, by its class
+    """The content of a file of adapters, from its header, for a pipeline of diffusers, by its class
     (None: a language model), and a network whose modules, by which kohya's names are read, are
     `known`.
 
@@ -254,7 +254,7 @@ def _scalars(path: Path, header: Mapping[str, Any]) -> set[float]:
 
 
 def _foreign(path: Path, key: str, pipeline: str | None) -> str:
-    """What is wrong with a file that has a tensor that is no matrix of an adapter."""
+    """The fault of a file that has a tensor that is no matrix of an adapter."""
     if "lora_magnitude" in key:
         whole = _whole(path, key, pipeline)
         return f"holds DoRA's magnitudes ({key}); allowed are plain adapters, or {whole}"
@@ -264,7 +264,7 @@ def _foreign(path: Path, key: str, pipeline: str | None) -> str:
 
 
 def conversion(path: Path, key: str, pipeline: str | None) -> str:
-    """What is to be done with adapters under another program's names."""
+    """Advice on adapters under another program's names."""
     if pipeline is None:
         return f"has no PEFT names ({key}); a PeftModel's save_pretrained writes a file with them"
     if not _reads(pipeline, key):

@@ -27,7 +27,7 @@ class Latents(ABC):
 
     @abstractmethod
     def raw(self, vae: Any, latents: Tensor) -> Tensor:
-        """What the autoencoder decodes."""
+        """The latents that the autoencoder decodes."""
 
     @abstractmethod
     def normal(self, vae: Any, raw: Tensor) -> Tensor:

@@ -106,7 +106,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def weights_fault(folder: Path) -> str | None:
-    """What is missing of the weights in a folder; None if they are there."""
+    """The missing part of the weights in a folder; None if they are there."""
     files = weight_files(folder)
     plain = any(file.name.count(".") == 1 for file in files)
     indexes = folder.glob("*.index.json" if plain else "*.index*.json")
@@ -171,7 +171,7 @@ def part_variant(part: Path) -> str | None:
 
 
 def pipeline_fault(folder: Path) -> str | None:
-    """What is missing of a pipeline's folder; None if its files are there."""
+    """The missing part of a pipeline's folder; None if its files are there."""
     named, family = _named(folder), BY_PIPELINE.get(pipeline_of(folder) or "")
     if family is None:
         return None

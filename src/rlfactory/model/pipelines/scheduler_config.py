@@ -1,4 +1,4 @@
-"""What a pipeline's scheduler configuration says that the noise schedules here can't follow, and
+"""Settings in a pipeline's scheduler configuration that the noise schedules here can't follow, and
 which models were distilled to few steps.
 
 Torch-free, for checks of a configuration; `noise_levels.py` follows the rest.

@@ -171,7 +171,7 @@ def _link(link: Path, source: Path) -> None:
 
 
 def _digest(files: Mapping[str, Path]) -> str:
-    """Of where the files lie and of the version, so an old folder of links is never used."""
+    """A digest of the files' place and of the version, so that no old folder of links is used."""
     said = [__version__, *(f"{name} {source}" for name, source in sorted(files.items()))]
     return hashlib.sha256("\n".join(said).encode()).hexdigest()[:16]
 

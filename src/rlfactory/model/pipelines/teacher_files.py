@@ -1,4 +1,4 @@
-"""What can be told of a teacher's files before anything is loaded.
+"""Facts on a teacher's files before anything is loaded.
 
 Torch-free, for checks of a configuration."""
 
@@ -22,7 +22,7 @@ def adapter_folder(path: str) -> Path | None:
 
 
 def teacher_faults(paths: Sequence[str] | None, model: str) -> Faults:
-    """What is wrong with the teachers of a model, as far as this machine has their files."""
+    """Faults of the teachers of a model, as far as this machine has their files."""
     if not paths:
         message = "is empty; allowed are paths of models, or of adapters of model.path"
         yield "teachers", message, ""
@@ -55,7 +55,7 @@ def teacher_fault(path: str, model: str) -> str | None:
 
 
 def _kind(folder: Path) -> str:
-    """What a teacher and its student have in common."""
+    """The kind that a teacher and its student have in common."""
     name = pipeline_of(folder)
     if name in UNETS:
         return f"{name} that predicts {scheduler_of(folder).get('prediction_type', 'epsilon')}"

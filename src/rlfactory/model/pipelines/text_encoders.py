@@ -24,12 +24,7 @@ from rlfactory.model.pipelines.embedding_cache import (
     TextEmbeddings,
     identity_of_files,
 )
-from rlfactory.model.pipelines.hub import no_bars
-from rlfactory.model.pipelines.loading import (
-    copy_network,
-    load_frozen,
-    pipeline_folder,
-)
+from rlfactory.model.pipelines.hub_models import no_bars
 from rlfactory.model.pipelines.local_models import (
     ENCODERS,
     index_of,
@@ -38,6 +33,11 @@ from rlfactory.model.pipelines.local_models import (
     plain_index,
 )
 from rlfactory.model.pipelines.modular import Kind, register
+from rlfactory.model.pipelines.pipeline_loading import (
+    copy_network,
+    load_frozen,
+    pipeline_folder,
+)
 from rlfactory.model.precision import Precision
 from rlfactory.rollout import Condition
 from rlfactory.utils.live_objects import is_reference
@@ -285,8 +285,9 @@ Read = Callable[[str], tuple[object, bool]]
 
 
 def prompt_reader(tokenizers: Sequence[Any], limit: int, written: Callable[[str], str]) -> Read:
-    """What the tokenizers of a pipeline keep of a prompt, `written` with its family's template: as
-    many tokens as the `limit` of its last encoder, CLIP's as many as their own.
+    """A function that gives the text which a pipeline's tokenizers keep of a prompt, `written` with
+    its family's template: as many tokens as the `limit` of its last encoder, CLIP's as many as
+    their own.
     """
 
     def ids_and_limit(tokenizer: Any, prompt: str) -> tuple[list[int], int]:

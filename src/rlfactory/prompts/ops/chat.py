@@ -161,7 +161,7 @@ def _call(number: int, call: object) -> dict[str, Any]:
 
 
 def _json_of(value: object) -> Any:
-    """What a text holds as JSON; anything else as it is."""
+    """The value that a text holds as JSON; anything else as it is."""
     with suppress(ValueError):
         return json.loads(value) if isinstance(value, str) else value
     return value

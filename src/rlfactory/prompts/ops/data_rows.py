@@ -31,7 +31,7 @@ def kind_of(path: Path) -> str:
 
 
 def folder_of_data(path: str) -> Path:
-    """What paths of pictures in data are relative to: the folder of their file, or they are in."""
+    """The folder that paths of pictures in data are relative to: of their file, or they are in."""
     local = Path(hub_words(str(Path(path).expanduser()))[0])
     return local.parent if local.is_file() else local if local.is_dir() else Path()
 

@@ -18,7 +18,7 @@ def held_out_count(distinct: int, share: float) -> int:
 
 
 def sameness(text: str) -> Hashable:
-    """What texts have in common that are the same prompt: they differ in upper and lower case, in
+    """A text that equal prompts have in common: they differ in upper and lower case, in
     white space, or in how Unicode writes their characters (NFC). Prompts with other pictures, their
     `source`, are not the same.
     """

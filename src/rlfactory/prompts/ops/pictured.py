@@ -184,7 +184,7 @@ def unfitting(
 
 
 def mismatch(texts: Iterable[str], takes_pictures: bool) -> str | None:
-    """What is wrong with the first text that has a picture where the model takes none, or has none
+    """The fault of the first text that has a picture where the model takes none, or has none
     where it takes one.
     """
     for text in texts:

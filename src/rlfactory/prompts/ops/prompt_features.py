@@ -1,5 +1,5 @@
-"""What rewards look for in a prompt: the word that it quotes, for `reward=ocr`; and GenEval's
-metadata, what an image must show by object classes, counts, colours and relations.
+"""Features that rewards look for in a prompt: the word that it quotes, for `reward=ocr`; and
+GenEval's metadata, what an image must show by object classes, counts, colours and relations.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -41,7 +41,7 @@ def clauses_problem(metadata: Mapping[str, Any], objects: Collection[str]) -> st
 
 
 def _clause_problem(clause: Any, index: int, objects: Collection[str]) -> str | None:
-    """What is wrong with the clause at `index` of its list; a relation's target comes earlier."""
+    """The fault of the clause at `index` of its list; a relation's target comes earlier."""
     if not isinstance(clause, Mapping) or not {"class", "count"} <= clause.keys():
         return f"{clause!r} has no `class` and `count`"
     name, count = clause["class"], clause["count"]

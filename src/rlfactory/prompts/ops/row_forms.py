@@ -236,7 +236,7 @@ def _converted(row: dict[str, Any], column: str) -> tuple[dict[str, Any], str]:
 
 
 def _without_common_beginning(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a pair whose completions repeat their prompt, the prompt, and the completions after it.
+    """The prompt of a pair whose completions repeat it, and the completions after it.
 
     It is the longest common beginning, of messages or of whole words (TRL's is of characters, and
     ends within a word whose letters both begin with), without the space before the completions. A

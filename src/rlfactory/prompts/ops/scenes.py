@@ -49,7 +49,7 @@ class Clause:
 
 @dataclass(frozen=True)
 class Scene:
-    """What an image must show; `relation` is that of the first clause to the second."""
+    """Objects that an image must show; `relation` is that of the first clause to the second."""
 
     category: Category
     clauses: tuple[Clause, ...]

@@ -17,7 +17,13 @@ from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedConfig
 from transformers.utils import logging as transformers_log
 
-from rlfactory.model.pipelines.hub import HTTPError, explained, first_line, no_bars, unreachable
+from rlfactory.model.pipelines.hub_models import (
+    HTTPError,
+    explained,
+    first_line,
+    no_bars,
+    unreachable,
+)
 from rlfactory.model.pipelines.local_models import resolve
 from rlfactory.reward.base import RewardError
 from rlfactory.utils.errors import ModelError

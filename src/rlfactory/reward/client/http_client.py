@@ -149,7 +149,7 @@ class HttpReward(Reward):
             return error
 
     def _run(self, work: Callable[[httpx.AsyncClient], Awaitable[T]]) -> T:
-        """What `work` returns, in an event loop and thread of its own, which end with this call
+        """The result of `work`, in an event loop and thread of its own, which end with this call
         also where it is interrupted.
         """
 

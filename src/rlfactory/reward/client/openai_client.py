@@ -80,7 +80,7 @@ class AskingReward(HttpReward):
         more: Mapping[str, object],
         read: Callable[[dict[str, Any]], T],
     ) -> list[T | None]:
-        """What is read of each answer to a question about some images."""
+        """The value that is read of each answer to a question about some images."""
         results = self.post_each(
             "/chat/completions",
             len(questions),

@@ -31,7 +31,7 @@ class AnswerReward(Reward):
         self.metadata = () if column is None else (column,)  # type: ignore[misc]
 
     def fault(self, answer: Any) -> str | None:
-        """What is wrong with what a prompt has under `column`, in words; None if nothing is."""
+        """The fault of what a prompt has under `column`, in words; None if nothing is."""
         return text_fault(answer)
 
     def check_prompts(self, prompts: Iterable[Prompt]) -> None:

@@ -53,7 +53,7 @@ def load_function(spec: str) -> tuple[Callable[..., Any], str]:
 
 
 def made_by(maker: Callable[..., Any], name: str, **given: object) -> Callable[..., Any]:
-    """What a user's class or factory makes; RewardError if it raises, or that can't be called."""
+    """The result of a user's class or factory; RewardError if it raises, or can't be called."""
     try:
         made: Callable[..., Any] = maker(**given)
     except Exception as error:  # the user's code
@@ -146,7 +146,7 @@ def call_with_timeout(
 
 
 def function_scores(returned: object, count: int, name: str) -> dict[str, Tensor]:
-    """What a function returned as scores `[count]` by name: scores, a pair of them and info, which
+    """The result of a function as scores `[count]` by name: scores, a pair of them and info, which
     is ignored, or a mapping of several. Of several, that of the function's name trains.
     RewardError where it is none of these.
     """

@@ -15,14 +15,14 @@ LIBRARIES = ("torch", "diffusers", "transformers", "rlfactory")
 
 
 class _Entry(TypedDict):
-    """What is known of a file."""
+    """The facts known of a file."""
 
     size: int
     sha256: str
 
 
 class _Manifest(TypedDict):
-    """What the manifest holds, besides entries about the checkpoint."""
+    """The content of the manifest, besides entries about the checkpoint."""
 
     format: int
     versions: NotRequired[dict[str, str | None]]

@@ -82,7 +82,7 @@ BEST_FILE = "best.json"
 
 
 class _Content(TypedDict):
-    """What best.json holds, besides the score by its name."""
+    """The content of best.json, besides the score by its name."""
 
     step: int
 
@@ -154,7 +154,7 @@ class Retention:
     def staying(
         self, steps: Collection[int], scheduled: Collection[int], best: int | None
     ) -> set[int]:
-        """Of the `steps` that have a checkpoint, those that keep it."""
+        """The `steps` that keep their checkpoint, of those that have one."""
         regular = sorted({*steps} & {*scheduled})
         last = regular if self.keep is None else regular[-self.keep :]
         marked = [s for s in steps if self.keep_every and s % self.keep_every == 0]

@@ -10,14 +10,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from rlfactory.model.base import ImageModel
+from rlfactory.model.base import Model
 from rlfactory.model.pipelines.adapter_files import (
     MATRIX,
     AdapterFile,
     find_adapters,
     read_adapters,
 )
-from rlfactory.model.text_base import TextModel
 from rlfactory.model.weight_sets import EMA, OLD, POLICY, REFERENCE
 from rlfactory.run.checkpoint.find import (
     OPTIMIZER_FILE,
@@ -54,7 +53,7 @@ REMOVE = "remove that checkpoint, to use the one before"
 STATE_ERRORS = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError)
 
 
-def load_checkpoint(folder: Path, model: ImageModel | TextModel) -> None:
+def load_checkpoint(folder: Path, model: Model) -> None:
     """Restore every weight set of a model; collective if the model is sharded.
 
     Any number of ranks reads what any other wrote, in full tensors or in shards.
@@ -89,7 +88,7 @@ def holds_critic(folder: Path) -> bool:
     return any(key.startswith(CRITIC) for key in _forms(folder))
 
 
-def _difference(saved: Mapping[str, Form], model: ImageModel | TextModel, name: str) -> str:
+def _difference(saved: Mapping[str, Form], model: Model, name: str) -> str:
     """The first tensor of a weight set that has another form than the model's; "" without one.
 
     A critic's do not count where only one side has a critic.
@@ -110,7 +109,7 @@ def load_optimizer(
     folder: Path,
     optimizer: torch.optim.Optimizer,
     keep_options: bool = False,
-    model: ImageModel | TextModel | None = None,
+    model: Model | None = None,
 ) -> None:
     """Restore an optimizer's state from a checkpoint.
 
@@ -167,7 +166,7 @@ def _read_state(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def explained_state(folder: Path) -> Iterator[None]:
-    """What a state that does not fit raises where it is restored, as one error with its file."""
+    """Errors of a state that does not fit, where it is restored, as one error with its file."""
     try:
         yield
     except STATE_ERRORS as error:
@@ -177,7 +176,7 @@ def explained_state(folder: Path) -> Iterator[None]:
 
 
 def load_initial_weights(
-    run: Path, model: ImageModel | TextModel, reference: Literal["start", "base"] = "start"
+    run: Path, model: Model, reference: Literal["start", "base"] = "start"
 ) -> None:
     """Start a new run from another one's weights: policy and critic of its newest checkpoint; or
     from LoRA adapters that diffusers or PEFT saved, a file or its folder.
@@ -221,7 +220,7 @@ def load_initial_weights(
     log.info("starting with the weights of %s", source)
 
 
-def _adapter_state(adapters: AdapterFile, model: ImageModel | TextModel) -> dict[str, Tensor]:
+def _adapter_state(adapters: AdapterFile, model: Model) -> dict[str, Tensor]:
     """The policy with the adapters of a file; what it has beside adapters, a critic, stays.
 
     Raises:

@@ -6,13 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlfactory.model.base import ImageModel
-from rlfactory.model.text_base import TextModel
+from rlfactory.model.base import Model
 
 
-def local_optimizer_state(
-    model: ImageModel | TextModel, optimizer: torch.optim.Optimizer
-) -> dict[str, Any]:
+def local_optimizer_state(model: Model, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """An optimizer's state dict with plain tensors: of sharded ones this rank's part."""
     state = optimizer.state_dict()
     if (sharding := model.weights.sharding) is None:
@@ -22,7 +19,7 @@ def local_optimizer_state(
 
 
 def load_local_optimizer_state(
-    state: dict[str, Any], model: ImageModel | TextModel, optimizer: torch.optim.Optimizer
+    state: dict[str, Any], model: Model, optimizer: torch.optim.Optimizer
 ) -> None:
     """Restore what `local_optimizer_state` returned."""
     if (sharding := model.weights.sharding) is not None:
@@ -34,7 +31,7 @@ def load_local_optimizer_state(
 def map_optimizer_state(
     change: Callable[[str, Tensor], Tensor],
     state: Mapping[int, Mapping[str, Any]],
-    model: ImageModel | TextModel,
+    model: Model,
     optimizer: torch.optim.Optimizer,
 ) -> dict[int, dict[str, Any]]:
     """An optimizer's state with each tensor changed by `change(parameter name, tensor)`."""
@@ -110,7 +107,7 @@ def _moment_problem(name: object, value: object, parameter: Tensor) -> str:
     return "" if value.is_floating_point() else f"has the type {value.dtype}"
 
 
-def parameter_names(model: ImageModel | TextModel, optimizer: torch.optim.Optimizer) -> list[str]:
+def parameter_names(model: Model, optimizer: torch.optim.Optimizer) -> list[str]:
     """The names of an optimizer's parameters, in the order in which its state dict counts them."""
     names = {id(p): name for name, p in model.weights.parameters.items()}
     return [names[id(p)] for group in optimizer.param_groups for p in group["params"]]

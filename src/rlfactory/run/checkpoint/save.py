@@ -17,8 +17,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from rlfactory.model.base import ImageModel
-from rlfactory.model.text_base import TextModel
+from rlfactory.model.base import Model
 from rlfactory.model.weight_sets import POLICY
 from rlfactory.run.atomic_write import flush, remove_all
 from rlfactory.run.checkpoint.checksums import versions, write_manifest
@@ -29,7 +28,7 @@ from rlfactory.utils.fault_injection import fault_point
 
 def begin_checkpoint(
     folder: Path,
-    model: ImageModel | TextModel,
+    model: Model,
     exported: str,
     state: Mapping[str, Any],
     optimizer: torch.optim.Optimizer | None = None,
@@ -97,7 +96,7 @@ def _complete(
 
 
 def begin_part(
-    folder: Path, model: ImageModel | TextModel, optimizer: torch.optim.Optimizer
+    folder: Path, model: Model, optimizer: torch.optim.Optimizer
 ) -> Callable[[], None] | None:
     """This rank's part in `begin_checkpoint` of rank 0; None where it has none."""
     if model.weights.sharding is None:
@@ -107,9 +106,7 @@ def begin_part(
     return begin_shards(folder.with_name(f".{folder.name}"), model, optimizer)
 
 
-def checkpoint_bytes(
-    model: ImageModel | TextModel, optimizer: torch.optim.Optimizer | None = None
-) -> int:
+def checkpoint_bytes(model: Model, optimizer: torch.optim.Optimizer | None = None) -> int:
     """About the size of a checkpoint: each weight set, the export once more, the optimizer state.
 
     Of a sharded network, which has no export, the sizes on this rank are multiplied by the ranks
@@ -127,7 +124,7 @@ def checkpoint_bytes(
 
 def _write_full(
     folder: Path,
-    model: ImageModel | TextModel,
+    model: Model,
     exported: str,
     weights: Mapping[str, Tensor],
     moments: Mapping[str, Tensor],

@@ -129,7 +129,7 @@ class Form:
 
 
 def form_of(tensor: Tensor) -> Form:
-    """That of a tensor; of a DTensor the full shape."""
+    """The form of a tensor; of a DTensor the full shape."""
     return Form(tuple(tensor.shape), tensor.is_floating_point())
 
 

@@ -26,8 +26,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.distributed.tensor import DTensor
 
-from rlfactory.model.base import ImageModel
-from rlfactory.model.text_base import TextModel
+from rlfactory.model.base import Model
 from rlfactory.run.checkpoint.find import SHARDS_FOLDER
 from rlfactory.run.checkpoint.optimizer_state import parameter_names
 from rlfactory.run.checkpoint.serialization import Form, copy_to_cpu
@@ -39,7 +38,7 @@ FILES = 16
 
 
 def begin_shards(
-    unfinished: Path, model: ImageModel | TextModel, optimizer: torch.optim.Optimizer | None
+    unfinished: Path, model: Model, optimizer: torch.optim.Optimizer | None
 ) -> Callable[[], None]:
     """Copy this rank's shards to the CPU, and begin to write them. Collective.
 
@@ -97,7 +96,7 @@ def whole_tensors(checkpoint: Path, prefix: str = WEIGHTS) -> dict[str, Tensor]:
     return {key.removeprefix(prefix): tensor for key, tensor in found.items()}
 
 
-def load_weights(checkpoint: Path, model: ImageModel | TextModel, names: Iterable[str]) -> None:
+def load_weights(checkpoint: Path, model: Model, names: Iterable[str]) -> None:
     """Restore some weight sets, whatever the number of ranks then and now. Collective."""
     weights = model.weights
     for name in names:
@@ -120,7 +119,7 @@ def load_weights(checkpoint: Path, model: ImageModel | TextModel, names: Iterabl
 
 
 def load_moments(
-    checkpoint: Path, model: ImageModel | TextModel, optimizer: torch.optim.Optimizer
+    checkpoint: Path, model: Model, optimizer: torch.optim.Optimizer
 ) -> dict[int, dict[str, Tensor]]:
     """An optimizer's tensors for its `load_state_dict`, by the number of the parameter. Collective.
 
@@ -193,7 +192,7 @@ def _load(checkpoint: Path, state: dict[str, Any]) -> None:
 
 
 def _tensors(checkpoint: Path) -> Mapping[str, TensorStorageMetadata]:
-    """What is stored, read from the headers of all files."""
+    """The tensors that are stored, read from the headers of all files."""
     reader = HuggingFaceStorageReader(str(checkpoint / SHARDS_FOLDER))
     found: Mapping[str, Any] = reader.read_metadata().state_dict_metadata
     return found

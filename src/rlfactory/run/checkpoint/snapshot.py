@@ -5,8 +5,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from rlfactory.model.base import ImageModel
-from rlfactory.model.text_base import TextModel
+from rlfactory.model.base import Model
 from rlfactory.model.weight_sets import REFERENCE
 from rlfactory.run.checkpoint.optimizer_state import (
     load_local_optimizer_state,
@@ -38,9 +37,7 @@ class Snapshot:
         self._moments: dict[str, Tensor] = {}
         self._plain: object = None
 
-    def take(
-        self, iteration: int, model: ImageModel | TextModel, optimizer: torch.optim.Optimizer
-    ) -> None:
+    def take(self, iteration: int, model: Model, optimizer: torch.optim.Optimizer) -> None:
         """Copy the state before `iteration`, counted from 0."""
         self.iteration = None  # an interrupted copy must not be used
         if self._copies:
@@ -50,7 +47,7 @@ class Snapshot:
             self._plain, self._moments = flatten(state, self._moments, copy)
         self.iteration = iteration
 
-    def put_back(self, model: ImageModel | TextModel, optimizer: torch.optim.Optimizer) -> None:
+    def put_back(self, model: Model, optimizer: torch.optim.Optimizer) -> None:
         """Restore model and optimizer from the copy; nothing in a rank that has none."""
         if not self._copies:
             return
@@ -61,13 +58,13 @@ class Snapshot:
         load_local_optimizer_state(state, model, optimizer)
 
 
-def changing_weights(model: ImageModel | TextModel) -> dict[str, Tensor]:
+def changing_weights(model: Model) -> dict[str, Tensor]:
     """The tensors of a model's weight sets without the reference, which never moves."""
     state = model.weights.state_dict()
     return {key: tensor for key, tensor in state.items() if not key.startswith(f"{REFERENCE}/")}
 
 
-def snapshot_bytes(model: ImageModel | TextModel) -> int:
+def snapshot_bytes(model: Model) -> int:
     """The size of this process's snapshot, with the moments that an optimizer will have."""
     weights = sum(tensor.nbytes for tensor in changing_weights(model).values())
     policy = sum(p.nbytes for p in model.weights.own_parameters())

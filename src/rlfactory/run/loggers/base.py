@@ -17,7 +17,7 @@ from rlfactory.utils.data_files import FileError, read_json, read_text
 
 
 class _Sweep(TypedDict):
-    """What of a sweep's table names it."""
+    """The name in a sweep's table."""
 
     name: str
     size: str
@@ -41,10 +41,12 @@ class Logger(ABC):
     Attributes:
         package: the package that it imports, by its import name; `check` says if that is missing.
         extra: the extra of rlfactory that installs the package, if there is one.
+        made_of: the option whose entries are loggers that it holds; None for a single one.
     """
 
     package: str | None = None
     extra: str | None = None
+    made_of: str | None = None
 
     @abstractmethod
     def start(self, run_dir: Path, config: Mapping[str, Any]) -> None:

@@ -68,7 +68,7 @@ class FaultTolerant(Logger):
 class Several(FaultTolerant):
     """The loggers among `parts` that `of` names, in its order."""
 
-    made_of = "parts"  # the key whose entries are configurations of the same group
+    made_of = "parts"
 
     def __init__(self, *, of: list[str], parts: Mapping[str, Logger]) -> None:
         """

@@ -73,13 +73,13 @@ class BaseModel:
 
     @property
     def imports(self) -> list[str]:
-        """What `expression` needs."""
+        """The imports that `expression` needs."""
         shipped = "from rlfactory.model.pipelines.shipped import zoo_path"
         return [shipped] if self._is_shipped else []
 
     @property
     def notes(self) -> list[str]:
-        """What a reader on another machine has to know."""
+        """Notes for a reader on another machine."""
         if self.hub_id is not None:
             return []
         return [(SHIPPED if self._is_shipped else FOLDER).format(self.name)]

@@ -30,7 +30,7 @@ LORA, MERGED, FULL = "LoRA adapters", "merged LoRA adapters", "all weights"
 
 @dataclass(frozen=True)
 class ExportInfo:
-    """What is exported.
+    """Facts on the export.
 
     Attributes:
         step: the checkpoint's number of iterations.

@@ -48,7 +48,7 @@ HERE_NOTE = (
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """What to export, and how.
+    """Options of an export.
 
     Attributes:
         weights: the weight set: `policy`, `ema`, ...

@@ -58,7 +58,7 @@ class Snippet:
 
 @dataclass(frozen=True)
 class Source:
-    """What the code loads.
+    """The files that the code loads.
 
     Attributes:
         path: the exported folder, or its id on the hub.
@@ -139,7 +139,7 @@ def image_snippet(
 def _loading_of_blocks(
     pipe: Any, whole: str, dtype: str, guidance: object
 ) -> tuple[list[str], list[str]]:
-    """What is imported for a modular pipeline, and the lines that load it.
+    """The imports for a modular pipeline, and the lines that load it.
 
     Its guidance is that of a component, and steps that no adapter takes are left out of its blocks.
     """

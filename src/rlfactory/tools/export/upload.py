@@ -11,7 +11,7 @@ from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils._validators import validate_repo_id
 from huggingface_hub.utils.tqdm import disable_progress_bars, enable_progress_bars
 
-from rlfactory.model.pipelines.hub import HTTPError, first_line
+from rlfactory.model.pipelines.hub_models import HTTPError, first_line
 from rlfactory.model.pipelines.local_models import is_offline
 from rlfactory.utils.errors import UserError
 
@@ -94,7 +94,7 @@ class Upload:
             raise UploadError(f"--push: no hub answers ({reason}); {self._later()}") from error
 
     def _later(self) -> str:
-        """What to type where there is a network."""
+        """The command to type where there is a network."""
         to = shlex.quote(str(self.to or Path(self.repo).name))
         here = f"`rlfactory export {shlex.quote(str(self.run))} --to {to}` works without it, and "
         here = "" if self.to and self.to.exists() else here

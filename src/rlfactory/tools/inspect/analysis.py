@@ -92,7 +92,7 @@ def _held_out(states: Tensor, scores: Tensor, groups: Tensor, test: Tensor) -> f
 
 @dataclass(frozen=True)
 class TokenView:
-    """What one network predicts of K tokens at P positions.
+    """Predictions of one network for K tokens at P positions.
 
     Attributes:
         lens: `[P, L + 1, K]`, the logit lens: log-probabilities after each of L layers.

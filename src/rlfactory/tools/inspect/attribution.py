@@ -32,7 +32,7 @@ def block_names(layers: int) -> list[str]:
 
 
 def by_layer(parts: Tensor, layers: int) -> Tensor:
-    """Of contributions `[N, ...]` those of each layer, `[L, H + 2, ...]`: heads, bias, MLP."""
+    """Contributions `[N, ...]` by layer, `[L, H + 2, ...]`: heads, bias, MLP."""
     return parts[1:-1].reshape(layers, -1, *parts.shape[1:])
 
 

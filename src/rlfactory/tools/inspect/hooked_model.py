@@ -17,7 +17,7 @@ from transformer_lens.model_bridge import TransformerBridge
 from transformers import PreTrainedModel
 
 from rlfactory.model.lora import merge_adapters
-from rlfactory.model.pipelines.hub import no_bars
+from rlfactory.model.pipelines.hub_models import no_bars
 from rlfactory.rollout import Tokens
 from rlfactory.utils.errors import UserError
 from rlfactory.utils.pytree import index_rows, row_chunks
@@ -94,7 +94,7 @@ class InspectionError(UserError, ValueError):
 
 @dataclass(frozen=True)
 class Stream:
-    """What L layers of H heads write into the residual stream of width d, at P positions.
+    """Vectors that L layers of H heads write into the residual stream of width d, at P positions.
 
     Attributes:
         start: `[P, d]`, the embeddings.

@@ -12,8 +12,8 @@ from typing import Any
 
 from rlfactory.config.checks.rules import component_problems
 from rlfactory.config.overrides import compose
-from rlfactory.config.own_code import untrusted
 from rlfactory.config.problems import PlanError, Problem
+from rlfactory.config.user_code import untrusted
 from rlfactory.tools.serve.settings import ServeSettings, read_settings
 from rlfactory.utils.console import silence_notices
 from rlfactory.utils.processes import signal_handlers
@@ -123,7 +123,7 @@ def make_server(reward: Any, settings: ServeSettings, token: str) -> Any:
     """The uvicorn server, not running yet."""
     import uvicorn
 
-    from rlfactory.tools.serve.app import application
+    from rlfactory.tools.serve.http_app import application
 
     config = uvicorn.Config(
         application(reward, settings, token),

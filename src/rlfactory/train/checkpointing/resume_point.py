@@ -14,8 +14,7 @@ import torch
 
 from rlfactory.config.frozen import differences, format_diff, upgrade
 from rlfactory.hardware.base import Hardware
-from rlfactory.model.base import ImageModel
-from rlfactory.model.text_base import TextModel
+from rlfactory.model.base import Model
 from rlfactory.run.atomic_write import is_unfinished
 from rlfactory.run.checkpoint.find import checkpoint_of, newest, remove_unfinished
 from rlfactory.run.checkpoint.load import (
@@ -42,9 +41,7 @@ class ResumePoint:
     checkpoint: Path
     state: Mapping[str, Any]
 
-    def load_tensors(
-        self, model: ImageModel | TextModel, optimizer: torch.optim.Optimizer, config: Config
-    ) -> None:
+    def load_tensors(self, model: Model, optimizer: torch.optim.Optimizer, config: Config) -> None:
         """Restore every weight set and the optimizer's state.
 
         Options of the optimizer that were changed since (with `--force`) stay changed.
@@ -117,7 +114,7 @@ def find_resume_point(
 
 
 class _Counts(TypedDict):
-    """What every checkpoint's state has, besides what the components remember."""
+    """The part of every checkpoint's state, besides what the components remember."""
 
     iterations: NonNegativeInt
     looked: int | None

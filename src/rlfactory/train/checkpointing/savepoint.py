@@ -15,8 +15,7 @@ from typing import Any
 from torch.optim import Optimizer
 
 from rlfactory.hardware.base import Hardware
-from rlfactory.model.base import ImageModel
-from rlfactory.model.text_base import TextModel
+from rlfactory.model.base import Model
 from rlfactory.run.atomic_write import flush
 from rlfactory.run.checkpoint.checksums import digest
 from rlfactory.run.checkpoint.find import Best, Retention, checkpoint_of
@@ -90,7 +89,7 @@ class CheckpointManager:
         options: Mapping[str, Any],
         best: Best,
         *,
-        model: ImageModel | TextModel,
+        model: Model,
         optimizer: Optimizer,
         exported: str,
         is_main: bool = True,

@@ -39,8 +39,8 @@ def build_prompt_sets(config: Config) -> dict[str, list[Prompt]]:
 def judges_of(
     config: Config, name: str, reward: Reward | None, others: Mapping[str, Reward]
 ) -> tuple[Reward | None, dict[str, Reward]]:
-    """What scores a prompt set, or the run's own prompts, `""`: the training reward, unless the set
-    names its rewards, and other rewards by name.
+    """The judges of a prompt set, or the run's own prompts, `""`: the training reward, unless the
+    set names its rewards, and other rewards by name.
     """
     named = config["eval_sets"]["rewards"].get(name)
     of = config["eval_rewards"]["of"] if named is None else named
@@ -124,7 +124,7 @@ def build_evaluator(
 def _given(
     config: Config, components: Components, prompts: Sequence[Prompt], *, warns: bool
 ) -> GivenEvaluation | None:
-    """What computes the loss of these rows; None where one of them has nothing to learn."""
+    """A function for the loss of these rows; None where one of them has nothing to learn."""
     if not components.algo.data_scores:
         return None
     try:

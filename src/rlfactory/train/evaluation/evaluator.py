@@ -12,8 +12,7 @@ from rlfactory.algo.ops.preference import PAIR
 from rlfactory.batch import TokenBatch
 from rlfactory.hardware.base import Hardware
 from rlfactory.hardware.local import Local
-from rlfactory.model.base import ImageModel
-from rlfactory.model.text_base import TextModel
+from rlfactory.model.base import Model
 from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.reward.base import Reward, Samples, directions, score_checked
 from rlfactory.reward.combine import merge_directions, merge_scores
@@ -21,7 +20,7 @@ from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.scores import Scores
 from rlfactory.train.components import Components, ProgressListener
 from rlfactory.train.data_parallel import Shard, local_rows
-from rlfactory.train.metrics import (
+from rlfactory.train.iteration_metrics import (
     distinct,
     mean_per_token,
     pairwise_distance,
@@ -68,7 +67,7 @@ class Evaluator:
         sets: the evaluators of further prompt sets, by name.
     """
 
-    model: ImageModel | TextModel
+    model: Model
     sampler: Sampler
     reward: Reward | None
     prompts: list[Prompt]

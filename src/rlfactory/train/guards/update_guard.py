@@ -28,7 +28,7 @@ class GuardError(TrainingError):
 
 @dataclass(frozen=True)
 class NonFiniteReport:
-    """What was not finite in an update.
+    """The numbers that were not finite in an update.
 
     Attributes:
         iteration: counted from 1, as are `update` and `micro_batch`.
@@ -187,8 +187,8 @@ def find_nonfinite(batch: Batch | TokenBatch, loss: Loss, total: Tensor) -> Mask
 
 @dataclass(frozen=True)
 class CheckedMicroBatch:
-    """What a report needs of a micro-batch, without its graph and its inputs; its number in the
-    update is from 0.
+    """The parts that a report needs of a micro-batch, without its graph and its inputs; its number
+    in the update is from 0.
     """
 
     number: int

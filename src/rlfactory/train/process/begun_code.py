@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlfactory.config.own_code import named_code, untrusted
 from rlfactory.config.problems import Problem
+from rlfactory.config.user_code import named_code, untrusted
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.inputs import with_inputs
 from rlfactory.utils.current_folder import trust_names

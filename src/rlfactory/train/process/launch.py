@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from rlfactory.config.problems import PlanError, Problem
-from rlfactory.hardware.environment import (
+from rlfactory.hardware.process_environment import (
     is_distributed,
     lacks_gpu,
     needs_launch,

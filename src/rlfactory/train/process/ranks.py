@@ -1,4 +1,4 @@
-"""What the ranks of a run do in common: agree on one configuration, report a lost rank; and the
+"""Tasks of all ranks of a run: agree on one configuration, report a lost rank; and the
 configuration of the same run in a single process.
 """
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from rlfactory.config.frozen import IGNORED
 from rlfactory.hardware.base import AllRanksError, Hardware, PeerLostError
-from rlfactory.hardware.environment import is_distributed
+from rlfactory.hardware.process_environment import is_distributed
 from rlfactory.run.checkpoint.checksums import digest
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.log_file import last_line

@@ -19,7 +19,7 @@ import torch
 
 from rlfactory.config.frozen import frozen_file_problems, read_frozen
 from rlfactory.hardware.base import AllRanksError, Hardware, PeerLostError
-from rlfactory.hardware.environment import is_distributed
+from rlfactory.hardware.process_environment import is_distributed
 from rlfactory.hardware.torch_defaults import torch_defaults
 from rlfactory.run.disk_errors import OF_DISK, explain_disk_errors
 from rlfactory.run.folder import RunFolder, RunFolderError, Status
@@ -204,7 +204,7 @@ def _report_error(error: Exception, folder: RunFolder, config: Config) -> None:
     from rlfactory.config.memory.devices import is_out_of_memory
 
     if is_out_of_memory(error):
-        from rlfactory.config.memory.estimate import explain_out_of_memory
+        from rlfactory.config.memory.peak_memory import explain_out_of_memory
 
         error = UserError(explain_out_of_memory(error, config))
     error = explained(error, folder.log)

@@ -20,7 +20,7 @@ Advance = Callable[[int], None]
 
 @dataclass(frozen=True)
 class RolloutRequest:
-    """What of a rollout is to be drawn.
+    """The rollout that is to be drawn.
 
     Attributes:
         prompts: the prompt of each sample of all ranks.

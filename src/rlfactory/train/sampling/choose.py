@@ -12,7 +12,7 @@ from rlfactory.config.schema.targets import instantiate
 from rlfactory.model.pipelines.local_models import image_size
 from rlfactory.model.pipelines.noise_levels import noise_levels
 from rlfactory.train.sampling.base import Advance, Sampler
-from rlfactory.train.sampling.image import ImageSampler
+from rlfactory.train.sampling.image_sampler import ImageSampler
 from rlfactory.train.sampling.trajectories import RolloutSpec
 
 Config = Mapping[str, Any]
@@ -25,7 +25,7 @@ def _text_sampler(
     # not imported where images are trained
     from rlfactory.train.sampling.engine import EngineSampler
     from rlfactory.train.sampling.given import GivenSampler
-    from rlfactory.train.sampling.text import TextSampler
+    from rlfactory.train.sampling.text_sampler import TextSampler
 
     batch = config["sample_batch"]
     options: dict[str, Any] = {"dynamics": dynamics, "batch": batch, "advance": advance}

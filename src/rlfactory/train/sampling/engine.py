@@ -15,7 +15,7 @@ from rlfactory.model.causal_lm import CausalLM
 from rlfactory.model.lm.critic import ValueModel
 from rlfactory.rollout import Tokens
 from rlfactory.train.sampling.base import RolloutRequest
-from rlfactory.train.sampling.text import TextSampler
+from rlfactory.train.sampling.text_sampler import TextSampler
 from rlfactory.utils import rng
 from rlfactory.utils.pytree import index_rows, row_chunks, to_device
 

@@ -18,8 +18,8 @@ from rlfactory.prompts.base import Prompt, PromptError, Prompts
 from rlfactory.prompts.ops.pictured import pictured, unfitting
 from rlfactory.rollout import Condition, Tokens
 from rlfactory.train.sampling.base import RolloutRequest, computed_ahead
-from rlfactory.train.sampling.image import ImageSampler
-from rlfactory.train.sampling.text import TextSampler
+from rlfactory.train.sampling.image_sampler import ImageSampler
+from rlfactory.train.sampling.text_sampler import TextSampler
 from rlfactory.utils.images import from_pil
 from rlfactory.utils.pytree import index_rows, row_chunks, to_device
 

@@ -34,7 +34,7 @@ def reward_device(config: Config, default: torch.device) -> torch.device:
 def build_scorer(
     config: Config, rewards: list[Reward], device: torch.device, advance: Advance
 ) -> Scorer:
-    """What scores rollouts, in the background or not; the networks of rewards are offloaded."""
+    """A scorer of rollouts, in the background or not; the networks of rewards are offloaded."""
     scoring, offloader = config["scoring"], None
     if scoring["offload"]:
         offloader = OffloadedModules(networks_of(rewards), device)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import Reward, RewardError, Samples, score_checked
-from rlfactory.train.metrics import REWARD_ERRORS
+from rlfactory.train.iteration_metrics import REWARD_ERRORS
 from rlfactory.utils.errors import RemoteError, users_line
 from rlfactory.utils.processes import signal_handlers
 from rlfactory.utils.pytree import index_rows, merge_rows, row_chunks
@@ -124,7 +124,7 @@ class _Worker(WorkerProcess):
 
 
 def _told(error: BaseException | None) -> tuple[str, str | None] | None:
-    """What the other process is told of an exception: it may not have its class."""
+    """The form in which the other process is told of an exception: it may not have its class."""
     return None if error is None else ("".join(format_exception(error)), users_line(error))
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rlfactory.hardware.environment import (
+from rlfactory.hardware.process_environment import (
     GPU,
     PORTS,
     ProcessInfo,

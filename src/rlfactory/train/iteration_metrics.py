@@ -219,7 +219,7 @@ def drop_unscored(rollout: Rollout, names: Sequence[str], max_failed: float) -> 
 
 
 def reward_metrics(rollout: Rollout) -> dict[str, float]:
-    """Of each score the mean, the population standard deviation, its mean within groups, the
+    """Metrics of each score: mean, population standard deviation, its mean within groups, the
     10 and 90 % quantiles, and the share of samples without it; and of texts how diverse and how
     long they are.
     """
@@ -279,7 +279,7 @@ def _mean_group_std(values: Tensor, groups: Tensor) -> float:
 
 
 def text_measures(samples: GeneratedSamples) -> dict[str, float]:
-    """What tells that a reward of texts is exploited, by name; empty for images.
+    """Metrics which tell that a reward of texts is exploited, by name; empty for images.
 
     `repetition`: the share of a text's word trigrams that occurred earlier in it, on average.
     `reference_log_prob`: nats a token, where a reference is kept.

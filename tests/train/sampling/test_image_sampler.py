@@ -20,7 +20,7 @@ from rlfactory.model.base import ImageModel
 from rlfactory.prompts.base import Prompt
 from rlfactory.rollout import Condition, Rollout
 from rlfactory.train.sampling.base import computed_ahead
-from rlfactory.train.sampling.image import ImageSampler
+from rlfactory.train.sampling.image_sampler import ImageSampler
 from rlfactory.train.sampling.trajectories import RolloutSpec
 from rlfactory.utils import rng
 from rlfactory.utils.pytree import require

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from rlfactory.model.text_base import TextModel
 from rlfactory.prompts.ops.chat import THOUGHTS_END
 from rlfactory.report.results import Gallery, show_results
 from rlfactory.rollout import GeneratedSamples
@@ -79,7 +78,8 @@ class EvaluationReporter(Listener):
         environment = current_environment(device, hardware.world_size)
         with explain_disk_errors(self.folder.path, "the environment"):
             record_environment(self.folder.environment, environment)
-        if isinstance(model := components.model, TextModel):
+        model: Any = components.model
+        if model.media == "texts":
             example, algo = self.evaluator.prompts[0], components.algo
             text, shown = example.text, {}
             if self.evaluator.given is not None:

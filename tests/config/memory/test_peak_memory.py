@@ -13,7 +13,8 @@ from safetensors.torch import save_file
 
 from rlfactory.config.memory import devices
 from rlfactory.config.memory.devices import GIB, available_memory, is_out_of_memory
-from rlfactory.config.memory.estimate import (
+from rlfactory.config.memory.model_parts import count_parameters, parts_of
+from rlfactory.config.memory.peak_memory import (
     REMEDIES,
     Bytes,
     describe_memory,
@@ -24,10 +25,9 @@ from rlfactory.config.memory.estimate import (
     suggestions,
     traits_of,
 )
-from rlfactory.config.memory.model_parts import count_parameters, parts_of
 from rlfactory.config.memory.phases import image_use
 from rlfactory.config.overrides import compose
-from rlfactory.hardware.environment import installed_gpus
+from rlfactory.hardware.process_environment import installed_gpus
 from rlfactory.utils.dotted_keys import with_values
 
 COMPUTED = ("weights", "rollout", "learning")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rlfactory.config.problems import PlanError
-from rlfactory.sweep.arguments import read_request
+from rlfactory.sweep.sweep_arguments import read_request
 
 
 def test_nothing_but_a_name() -> None:

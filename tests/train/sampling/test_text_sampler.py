@@ -11,7 +11,7 @@ from rlfactory.dynamics.token import Token
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.model.text_base import response_log_prob
 from rlfactory.prompts.base import Prompt
-from rlfactory.train.sampling.text import TextSampler
+from rlfactory.train.sampling.text_sampler import TextSampler
 from rlfactory.utils import rng
 from rlfactory.utils.errors import TrainingError
 from rlfactory.utils.pytree import concat, require

@@ -8,7 +8,7 @@ import torch
 
 from rlfactory.reward.ops.python_function import call_with_timeout
 from rlfactory.rollout import Rollout
-from rlfactory.train.metrics import (
+from rlfactory.train.iteration_metrics import (
     REWARD_ERRORS,
     MetricAccumulator,
     check_initial_ratio,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlfactory.config.problems import PlanError
-from rlfactory.sweep.folder import (
+from rlfactory.sweep.sweep_folder import (
     default_folder,
     failure,
     last_line,

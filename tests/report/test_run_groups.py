@@ -2,8 +2,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from rlfactory.report.group import groups_of_runs, groups_of_table, telling
 from rlfactory.report.read import read_run
+from rlfactory.report.run_groups import groups_of_runs, groups_of_table, telling
 from rlfactory.sweep.table import Job, Row, Table
 
 Make = Callable[..., Path]

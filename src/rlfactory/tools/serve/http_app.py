@@ -140,7 +140,7 @@ class Service:
         return to_json(encode_scores(scores))
 
     def _scores(self, samples: Samples) -> dict[str, Tensor]:
-        """What the reward gives; an HTTPException if it raises."""
+        """The reward's scores; an HTTPException if it raises."""
         try:
             return score_checked(self.reward, samples)
         except BaseException as error:  # sys.exit() in a reward must not end the thread

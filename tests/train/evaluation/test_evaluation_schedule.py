@@ -10,9 +10,9 @@ import pytest
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.loggers import NoLogger
 from rlfactory.run.scores import Scores
-from rlfactory.train.evaluation import schedule as module
+from rlfactory.train.evaluation import evaluation_schedule as module
+from rlfactory.train.evaluation.evaluation_schedule import EvaluationReporter, EvaluationSchedule
 from rlfactory.train.evaluation.evaluator import Evaluation
-from rlfactory.train.evaluation.schedule import EvaluationReporter, EvaluationSchedule
 from rlfactory.train.listeners import Iteration, Listener
 
 ALL_SCORES = Scores(["a", "b"], {"length": np.array([1.0, 0.0])})

@@ -3,7 +3,13 @@ from dataclasses import replace
 import pytest
 
 from rlfactory.report.report import Cell, Report, ReportRow
-from rlfactory.report.table import best_row, difference_table, main_table, ours, spread_table
+from rlfactory.report.report_tables import (
+    best_row,
+    difference_table,
+    main_table,
+    ours,
+    spread_table,
+)
 from rlfactory.report.text_table import short_count
 from rlfactory.sweep.table import Column
 

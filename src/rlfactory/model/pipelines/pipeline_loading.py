@@ -13,7 +13,7 @@ from torch import nn
 from rlfactory.model.lm.trainable import unwrapped
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.families import NO_FAMILY
-from rlfactory.model.pipelines.hub import explained, no_bars
+from rlfactory.model.pipelines.hub_models import explained, no_bars
 from rlfactory.model.pipelines.local_models import (
     OPTIONS,
     PIPELINE_INDEXES,

@@ -21,8 +21,8 @@ from safetensors import safe_open
 from transformers.utils import logging as transformers_log
 
 from rlfactory.model.memory import Memory
-from rlfactory.model.pipelines.hub import no_bars
-from rlfactory.model.pipelines.loading import copy_pipeline, load_frozen, load_pipeline
+from rlfactory.model.pipelines.hub_models import no_bars
+from rlfactory.model.pipelines.pipeline_loading import copy_pipeline, load_frozen, load_pipeline
 from rlfactory.model.precision import Precision
 from rlfactory.utils.errors import ModelError
 

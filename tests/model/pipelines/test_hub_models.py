@@ -20,9 +20,9 @@ from huggingface_hub.errors import (
 
 from rlfactory.model.lm.critic import ValueModel
 from rlfactory.model.lm.loading import load_language_model
-from rlfactory.model.pipelines import hub
-from rlfactory.model.pipelines.hub import explained, unreachable
-from rlfactory.model.pipelines.loading import load_pipeline
+from rlfactory.model.pipelines import hub_models as hub
+from rlfactory.model.pipelines.hub_models import explained, unreachable
+from rlfactory.model.pipelines.pipeline_loading import load_pipeline
 from rlfactory.utils.errors import ModelError
 
 ID = "owner/some-model"
