@@ -32,6 +32,7 @@ from rlfactory.model.pipelines.local_models import zoo_path
 from rlfactory.prompts.ops.in_memory import with_prompts
 from rlfactory.run.checkpoint.find import newest
 from rlfactory.run.folder import RunFolder
+from rlfactory.run.loggers import Logger, TensorBoard
 from rlfactory.run.metrics import read
 from rlfactory.tools.run import require_same_prompts
 from rlfactory.train.listeners import Iteration, Listener
@@ -491,13 +492,20 @@ def test_a_function_has_the_options_of_one_and_words_may_name_a_folder(tmp_path:
         rl.plan({"iterations": 3})  # type: ignore[arg-type]
 
 
-def test_an_error_is_raised_and_the_run_has_failed(live: Mapping[str, Any], tmp_path: Path) -> None:
+def test_an_error_is_raised_and_the_run_has_failed(
+    live: Mapping[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[Logger] = []
+    monkeypatch.setattr(TensorBoard, "finish", lambda self: closed.append(self))
+
     def broken(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
         raise ZeroDivisionError("no")
 
+    path, words = tmp_path / "run", [*SMALL, "logger=tensorboard"]
     with pytest.raises(Exception, match="no score"):
-        rl.train(*SMALL, **live, reward=broken, prompts=PROMPTS, run_dir=tmp_path / "run")
-    assert rl.load_run(tmp_path / "run").status == "failed"
+        rl.train(*words, **live, reward=broken, prompts=PROMPTS, run_dir=path)
+    assert rl.load_run(path).status == "failed"
+    assert len(closed) == 1, "else the next run of the process had its service's run"
 
 
 def test_a_run_stays_where_it_began(

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, final
 
+from rlfactory.run.folder import RunFolder
 from rlfactory.run.loggers.base import HostedRun, group_of, save_link
 
 UPLOAD_SECONDS = 600.0
@@ -38,6 +39,7 @@ class Wandb(HostedRun):
     def open(self, run_dir: Path, config: Mapping[str, Any]) -> None:
         import wandb
 
+        self.folder = RunFolder(run_dir)
         self.run = wandb.init(
             project=self.project,
             entity=self.entity,
@@ -48,6 +50,8 @@ class Wandb(HostedRun):
             id=self.id,
             # not "must": a run that was killed may not have reached the server
             resume="allow",
+            # W&B would else give us a run that the user has open, or end it
+            reinit="default" if wandb.run is None else "create_new",
             dir=run_dir,
             config=dict(config),
             settings=wandb.Settings(
@@ -68,4 +72,5 @@ class Wandb(HostedRun):
         self.run.log({"iteration": iteration, **values}, step=iteration)
 
     def close(self) -> None:
-        self.run.finish()
+        """Upload what is left; W&B shows whether the run has failed."""
+        self.run.finish(exit_code=int(self.folder.read_status() == "failed"))
