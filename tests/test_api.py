@@ -334,6 +334,9 @@ def test_several_rewards_are_combined(live: Mapping[str, Any], tmp_path: Path) -
 def test_the_command_says_where_such_a_run_is_resumed(run: rl.Run) -> None:
     with pytest.raises(PlanError, match=r"was started from Python with .*reward"):
         dispatch(["sample", str(run.path), "--prompt", "x"])
+    # what is recorded needs none of them
+    assert dispatch(["sync", str(run.path), "logger=tensorboard"]) == 0
+    assert [*(run.path / "tensorboard").iterdir()]
 
 
 class Doubled(PPO):
@@ -358,6 +361,7 @@ def test_an_algorithm_of_ones_own_begins_with_the_options_of_its_parent(
     assert "algo" in plan.table()
     assert rl.train(*words, **given, run_dir=tmp_path / "own").status == "done"
     assert Doubled.seen == [2.0]
+    assert dispatch(["sync", str(tmp_path / "own"), "logger=tensorboard"]) == 0
 
 
 class Forwarding(Doubled):
