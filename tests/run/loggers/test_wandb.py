@@ -138,8 +138,11 @@ def test_online_a_run_is_resumed_by_its_id(tmp_path: Path, monkeypatch: pytest.M
     run_dir = tmp_path / "run"
     run_dir.mkdir()
     (run_dir / "wandb_id").write_text("abc\n")
-    offline(mode="online", entity="team").start(run_dir, {"seed": 1})
-    found = {key: asked[key] for key in ("id", "resume", "mode", "entity", "group", "name")}
+    monkeypatch.setenv("WANDB_PROJECT", "of the environment")
+    offline(mode="online", entity="team", project=None, tags=[]).start(run_dir, {"seed": 1})
+    assert asked["tags"] is None, "else WANDB_TAGS would not count"
+    names = ("id", "resume", "mode", "entity", "group", "name", "project")
+    found = {key: asked[key] for key in names}
     assert found == {
         "id": "abc",
         "resume": "allow",
@@ -147,6 +150,7 @@ def test_online_a_run_is_resumed_by_its_id(tmp_path: Path, monkeypatch: pytest.M
         "entity": "team",
         "group": "awm-full",
         "name": "run",
+        "project": "of the environment",
     }
     assert asked["metric"] == ("*", "iteration")
     assert logger_links(run_dir) == {"Weights & Biases": "https://metrics.example/abc"}

@@ -21,17 +21,17 @@ class Wandb(HostedRun):
     def __init__(
         self,
         *,
-        project: str,
+        project: str | None,
         mode: Literal["online", "offline", "disabled"] | None,
         entity: str | None,
         tags: list[str],
     ) -> None:
         """
         Args:
-            project: W&B project.
+            project: W&B project; null: by WANDB_PROJECT, else rlfactory.
             mode: online | offline | disabled; null: by WANDB_MODE, else online.
             entity: W&B team; null: your default.
-            tags: W&B tags.
+            tags: W&B tags; empty: by WANDB_TAGS.
         """
         super().__init__()
         self.project, self.mode, self.entity, self.tags = project, mode, entity, tags
@@ -41,10 +41,10 @@ class Wandb(HostedRun):
 
         self.folder = RunFolder(run_dir)
         self.run = wandb.init(
-            project=self.project,
+            project=self.project or os.environ.get("WANDB_PROJECT") or "rlfactory",
             entity=self.entity,
             mode=self.mode,
-            tags=self.tags,
+            tags=self.tags or None,  # none would hide WANDB_TAGS
             group=group_of(run_dir),
             name=run_dir.name,
             id=self.id,
