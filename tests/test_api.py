@@ -405,6 +405,14 @@ def test_an_algorithm_of_no_ancestor_begins_with_the_companions_of_its_kind(algo
         rl.plan("algo.factor=2", algo=algo, prompts=PROMPTS)
 
 
+def test_a_wrapped_model_is_the_one_inside(live: Mapping[str, Any], tmp_path: Path) -> None:
+    wrapped = {**live, "model": torch.nn.DataParallel(live["model"])}
+    given = {**wrapped, "reward": shortness, "prompts": PROMPTS}
+    run = rl.train(*SMALL, "iterations=1", **given, run_dir=tmp_path / "run")
+    run.export(tmp_path / "exported")
+    assert (tmp_path / "exported" / "model.safetensors").is_file()
+
+
 def test_the_plan_says_what_is_in_memory(live: Mapping[str, Any]) -> None:
     given = {**live, "prompts": PROMPTS, "eval_prompts": PROMPTS[:2]}
     plan = rl.plan(*SMALL, "evaluation.prompts=3", reward=shortness, **given)

@@ -67,14 +67,15 @@ class LiveArguments:
         if isinstance(pair, tuple) and len(pair) == 2 and tokenizer is None:
             live["model"], tokenizer = pair  # as `Run.pipeline` returns them
         if "model" in live and not hasattr(live["model"], "components"):
-            if (fault := model_fault(unwrapped(live["model"]))) is not None:
+            network = unwrapped(live["model"])
+            if (fault := model_fault(network)) is not None:
                 raise PlanError([Problem("model", fault)])
             if tokenizer is None:
                 message = "is a language model without its tokenizer; hand over tokenizer= too"
                 raise PlanError([Problem("model", message)])
             if (fault := tokenizer_fault(tokenizer)) is not None:
                 raise PlanError([Problem("tokenizer", fault)])
-            live["model"] = (live["model"], tokenizer)
+            live["model"] = (network, tokenizer)
         elif tokenizer is not None:
             raise PlanError([Problem("tokenizer", "is for a language model, handed over as model")])
         if "dynamics" in live and not isinstance(live["dynamics"], type):
@@ -100,7 +101,7 @@ class LiveArguments:
             if name in self.objects and name not in keys and (o := option_of(self.objects[name])):
                 words.append(f"{name}={o}")
         if isinstance(model := self.objects.get("model"), tuple):
-            found = {} if "model.finetune" in keys else lora_options(unwrapped(model[0]))
+            found = {} if "model.finetune" in keys else lora_options(model[0])
             words += [f"{key}={typed_value(v)}" for key, v in found.items() if key not in keys]
         return words
 
