@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 from diffusers import StableDiffusion3Pipeline
+from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import rlfactory as rl
@@ -535,6 +536,28 @@ def test_a_run_stays_where_it_began(
     run = rl.train(*SMALL, **live, reward=leaving, prompts=PROMPTS, run_dir="run")
     assert run.after == {"leaving": 0.5}
     assert [*elsewhere.iterdir()] == []
+
+
+def test_a_pipeline_that_can_not_be_copied_and_exported_is_refused() -> None:
+    pipe = StableDiffusion3Pipeline.from_pretrained(zoo_path("tiny_sd3"), dtype=torch.float32)
+
+    def refused(message: str) -> None:
+        with pytest.raises(PlanError, match=message):
+            rl.plan(model=pipe, prompts=PROMPTS)
+
+    pipe.transformer.add_adapter(LoraConfig(r=2, target_modules=["to_q"]))
+    refused(r"its transformer; merge them: pipe.fuse_lora\(\) and pipe.unload_lora_weights\(\)")
+    pipe.fuse_lora(components=["transformer"])
+    pipe.unload_lora_weights()
+    rl.plan(model=pipe, prompts=PROMPTS)
+    pipe.transformer = get_peft_model(pipe.transformer, LoraConfig(r=2, target_modules=["to_q"]))
+    refused(r"merge them: pipe.transformer = pipe.transformer.merge_and_unload\(\)")
+    pipe.transformer = pipe.transformer.merge_and_unload()
+    rl.plan(model=pipe, prompts=PROMPTS)
+    pipe.transformer.enable_layerwise_casting(torch.float8_e4m3fn, torch.float32)
+    refused("has hooks of diffusers in its transformer")
+    pipe.enable_sequential_cpu_offload(device="cpu")
+    refused("without weights")
 
 
 @pytest.mark.slow
