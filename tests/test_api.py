@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 from diffusers import StableDiffusion3Pipeline
+from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import rlfactory as rl
@@ -32,6 +33,7 @@ from rlfactory.model.pipelines.local_models import zoo_path
 from rlfactory.prompts.ops.in_memory import with_prompts
 from rlfactory.run.checkpoint.find import newest
 from rlfactory.run.folder import RunFolder
+from rlfactory.run.loggers import Logger, TensorBoard
 from rlfactory.run.metrics import read
 from rlfactory.tools.run import require_same_prompts
 from rlfactory.train.listeners import Iteration, Listener
@@ -333,6 +335,9 @@ def test_several_rewards_are_combined(live: Mapping[str, Any], tmp_path: Path) -
 def test_the_command_says_where_such_a_run_is_resumed(run: rl.Run) -> None:
     with pytest.raises(PlanError, match=r"was started from Python with .*reward"):
         dispatch(["sample", str(run.path), "--prompt", "x"])
+    # what is recorded needs none of them
+    assert dispatch(["sync", str(run.path), "logger=tensorboard"]) == 0
+    assert [*(run.path / "tensorboard").iterdir()]
 
 
 class Doubled(PPO):
@@ -357,6 +362,7 @@ def test_an_algorithm_of_ones_own_begins_with_the_options_of_its_parent(
     assert "algo" in plan.table()
     assert rl.train(*words, **given, run_dir=tmp_path / "own").status == "done"
     assert Doubled.seen == [2.0]
+    assert dispatch(["sync", str(tmp_path / "own"), "logger=tensorboard"]) == 0
 
 
 class Forwarding(Doubled):
@@ -398,6 +404,14 @@ def test_an_algorithm_of_no_ancestor_begins_with_the_companions_of_its_kind(algo
     assert plan.choices["algo"] == "Own"
     with pytest.raises(PlanError, match="algo.factor: "):
         rl.plan("algo.factor=2", algo=algo, prompts=PROMPTS)
+
+
+def test_a_wrapped_model_is_the_one_inside(live: Mapping[str, Any], tmp_path: Path) -> None:
+    wrapped = {**live, "model": torch.nn.DataParallel(live["model"])}
+    given = {**wrapped, "reward": shortness, "prompts": PROMPTS}
+    run = rl.train(*SMALL, "iterations=1", **given, run_dir=tmp_path / "run")
+    run.export(tmp_path / "exported")
+    assert (tmp_path / "exported" / "model.safetensors").is_file()
 
 
 def test_the_plan_says_what_is_in_memory(live: Mapping[str, Any]) -> None:
@@ -491,13 +505,20 @@ def test_a_function_has_the_options_of_one_and_words_may_name_a_folder(tmp_path:
         rl.plan({"iterations": 3})  # type: ignore[arg-type]
 
 
-def test_an_error_is_raised_and_the_run_has_failed(live: Mapping[str, Any], tmp_path: Path) -> None:
+def test_an_error_is_raised_and_the_run_has_failed(
+    live: Mapping[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[Logger] = []
+    monkeypatch.setattr(TensorBoard, "finish", lambda self: closed.append(self))
+
     def broken(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
         raise ZeroDivisionError("no")
 
+    path, words = tmp_path / "run", [*SMALL, "logger=tensorboard"]
     with pytest.raises(Exception, match="no score"):
-        rl.train(*SMALL, **live, reward=broken, prompts=PROMPTS, run_dir=tmp_path / "run")
-    assert rl.load_run(tmp_path / "run").status == "failed"
+        rl.train(*words, **live, reward=broken, prompts=PROMPTS, run_dir=path)
+    assert rl.load_run(path).status == "failed"
+    assert len(closed) == 1, "else the next run of the process had its service's run"
 
 
 def test_a_run_stays_where_it_began(
@@ -515,6 +536,28 @@ def test_a_run_stays_where_it_began(
     run = rl.train(*SMALL, **live, reward=leaving, prompts=PROMPTS, run_dir="run")
     assert run.after == {"leaving": 0.5}
     assert [*elsewhere.iterdir()] == []
+
+
+def test_a_pipeline_that_can_not_be_copied_and_exported_is_refused() -> None:
+    pipe = StableDiffusion3Pipeline.from_pretrained(zoo_path("tiny_sd3"), dtype=torch.float32)
+
+    def refused(message: str) -> None:
+        with pytest.raises(PlanError, match=message):
+            rl.plan(model=pipe, prompts=PROMPTS)
+
+    pipe.transformer.add_adapter(LoraConfig(r=2, target_modules=["to_q"]))
+    refused(r"its transformer; merge them: pipe.fuse_lora\(\) and pipe.unload_lora_weights\(\)")
+    pipe.fuse_lora(components=["transformer"])
+    pipe.unload_lora_weights()
+    rl.plan(model=pipe, prompts=PROMPTS)
+    pipe.transformer = get_peft_model(pipe.transformer, LoraConfig(r=2, target_modules=["to_q"]))
+    refused(r"merge them: pipe.transformer = pipe.transformer.merge_and_unload\(\)")
+    pipe.transformer = pipe.transformer.merge_and_unload()
+    rl.plan(model=pipe, prompts=PROMPTS)
+    pipe.transformer.enable_layerwise_casting(torch.float8_e4m3fn, torch.float32)
+    refused("has hooks of diffusers in its transformer")
+    pipe.enable_sequential_cpu_offload(device="cpu")
+    refused("without weights")
 
 
 @pytest.mark.slow

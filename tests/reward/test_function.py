@@ -8,6 +8,7 @@ from rlfactory.prompts.base import Prompt
 from rlfactory.prompts.ops.chat import ChatText
 from rlfactory.reward.base import RewardError, check_scores
 from rlfactory.reward.function import Function
+from rlfactory.utils.live_objects import live_objects
 
 CODE = """
 import asyncio
@@ -102,6 +103,18 @@ def test_columns_are_passed_as_lists_to_whoever_takes_them(score):
         "source": [None, "s"],
     }
     assert score("optional")[0] == [2, 2]
+
+
+class Lengths(torch.nn.Module):
+    def forward(self, completions):
+        return torch.tensor([float(len(text)) for text in completions])
+
+
+def test_a_module_gets_what_its_forward_takes(samples_of):
+    with live_objects({"reward": Lengths()}):
+        reward = Function(function="object:reward")
+    samples = samples_of(["a", "bcd"], ["x", ""], [{"level": 1}, {}])
+    assert reward.score(samples)["reward"].tolist() == [1, 3]
 
 
 def test_prompts_hide_a_column_of_that_name(score):

@@ -218,6 +218,8 @@ def test_afterwards_it_is_told_what_it_was_told_before(run: RunFolder, media: st
         if i % 2 == 0:
             log_samples(live, i, shown(run, i, media))
             metrics.log(i, {"eval/main/mean": 0.5})
+        if i == 2:
+            log_samples(live, i, shown(run.prompt_set("hard"), i, media), "hard")
     shown(run, 0, media).with_name("eval_2026-01-01.png").write_bytes(b"of rlfactory evaluate")
     assert replay_run(later, run, {"seed": 1}) == 5
     begin, end = later.told[:2], later.told[-1]

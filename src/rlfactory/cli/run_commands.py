@@ -20,7 +20,7 @@ from rlfactory.train.process.begun_code import remember_code, untrusted_code
 from rlfactory.utils.console import silence_notices
 from rlfactory.utils.data_files import FileError
 from rlfactory.utils.dotted_keys import absolute, file_of, path_values
-from rlfactory.utils.live_objects import references_in
+from rlfactory.utils.live_objects import live_objects, references_in
 from rlfactory.utils.text import is_override, typed_path
 
 LAYOUT = ("micro_batch", "sample_batch", "hardware")
@@ -226,8 +226,11 @@ def sync(words: Sequence[str]) -> int:
     overrides = _without_trust(word for word in words if is_override(word))
     if not runs:
         raise PlanError([Problem("RUN", "no run folder named; type rlfactory sync RUN")])
-    configs = {run: chosen_logger(require_run(run), overrides) for run in map(typed_path, runs)}
-    for run in configs:
+    configs = {}
+    for run in map(typed_path, runs):
+        frozen = require_run(run, needs_objects=False)
+        with live_objects(dict.fromkeys(references_in(frozen))):
+            configs[run] = chosen_logger(frozen, overrides)
         require_unlocked(run, take_over=False)
         if not RunFolder(run).metrics.is_file():
             raise PlanError([Problem(str(run), "has no metrics.jsonl yet")])
@@ -279,8 +282,10 @@ def _iterations(words: Sequence[str], until: int | None, former: int) -> int:
     return int(typed[-1])
 
 
-def require_run(run: Path) -> Mapping[str, Any]:
-    """A run folder's configuration, upgraded to this version; PlanError if none can be used."""
+def require_run(run: Path, *, needs_objects: bool = True) -> Mapping[str, Any]:
+    """A run folder's configuration, upgraded to this version; PlanError if none can be used, or a
+    command `needs_objects` that the run had in memory.
+    """
     from rlfactory.config.frozen import frozen_file_problems, read_frozen
 
     path = run / "config.yaml"
@@ -296,13 +301,15 @@ def require_run(run: Path) -> Mapping[str, Any]:
         frozen = read_frozen(path)
     except FileError as error:
         raise PlanError([Problem(str(path), error.told)]) from error
-    if names := references_in(frozen):
+    if (names := references_in(frozen)) and needs_objects:
         message = (
             f"was started from Python with {', '.join(names)} in memory; there"
             " rlfactory.load_run takes them, and resumes, samples and exports"
         )
         raise PlanError([Problem(str(run), message)])
-    if problems := frozen_file_problems(frozen) or untrusted_code(RunFolder(run), frozen):
+    with live_objects(dict.fromkeys(names)):
+        problems = frozen_file_problems(frozen) or untrusted_code(RunFolder(run), frozen)
+    if problems:
         raise PlanError([Problem(f"{path}: {p.key}", p.message) for p in problems])
     use_portable_kernels(frozen["hardware"])  # before anything imports torch
     return frozen

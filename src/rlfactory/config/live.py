@@ -67,14 +67,17 @@ class LiveArguments:
         if isinstance(pair, tuple) and len(pair) == 2 and tokenizer is None:
             live["model"], tokenizer = pair  # as `Run.pipeline` returns them
         if "model" in live and not hasattr(live["model"], "components"):
-            if (fault := model_fault(unwrapped(live["model"]))) is not None:
+            network = unwrapped(live["model"])
+            if (fault := model_fault(network)) is not None:
                 raise PlanError([Problem("model", fault)])
             if tokenizer is None:
                 message = "is a language model without its tokenizer; hand over tokenizer= too"
                 raise PlanError([Problem("model", message)])
             if (fault := tokenizer_fault(tokenizer)) is not None:
                 raise PlanError([Problem("tokenizer", fault)])
-            live["model"] = (live["model"], tokenizer)
+            live["model"] = (network, tokenizer)
+        elif "model" in live and (fault := pipeline_fault(live["model"])) is not None:
+            raise PlanError([Problem("model", fault)])
         elif tokenizer is not None:
             raise PlanError([Problem("tokenizer", "is for a language model, handed over as model")])
         if "dynamics" in live and not isinstance(live["dynamics"], type):
@@ -100,7 +103,7 @@ class LiveArguments:
             if name in self.objects and name not in keys and (o := option_of(self.objects[name])):
                 words.append(f"{name}={o}")
         if isinstance(model := self.objects.get("model"), tuple):
-            found = {} if "model.finetune" in keys else lora_options(unwrapped(model[0]))
+            found = {} if "model.finetune" in keys else lora_options(model[0])
             words += [f"{key}={typed_value(v)}" for key, v in found.items() if key not in keys]
         return words
 
@@ -136,6 +139,26 @@ def model_option(model: Any) -> str:
     family = family_of(kind, [n for n, part in model.components.items() if part is not None])
     is_small = _size_of(_network_of(model)) < SMALL
     return family.small if is_small and family.small else family.option
+
+
+def pipeline_fault(pipe: Any) -> str | None:
+    """Why a pipeline's networks can't be copied and exported; None if they can."""
+    for name, part in pipe.components.items():
+        if not hasattr(part, "named_modules"):
+            continue
+        if getattr(part, "peft_config", None):
+            typed = "pipe.fuse_lora() and pipe.unload_lora_weights()"
+            if hasattr(part, "merge_and_unload"):
+                typed = f"pipe.{name} = pipe.{name}.merge_and_unload()"
+            return f"has adapters in its {name}; merge them: {typed}"
+        if any(parameter.is_meta for parameter in part.parameters()):
+            return f"has a {name} without weights (on meta, or offloaded); hand it over as loaded"
+        # of caches, group offloading and casts between layers
+        if any(
+            getattr(m, "_diffusers_hook", None) and m._diffusers_hook.hooks for m in part.modules()
+        ):
+            return f"has hooks of diffusers in its {name}; hand it over as loaded"
+    return None
 
 
 def algo_option(algo: Any) -> str:

@@ -125,7 +125,9 @@ def _told(returned: Iterable[Any]) -> list[Any]:
 def _keyword_parameters(function: Callable[..., Any], name: str) -> list[inspect.Parameter]:
     """A function's parameters; RewardError if they can't be read, or one is positional only."""
     try:
-        parameters = list(inspect.signature(function).parameters.values())
+        # a module's own call takes anything
+        told = inspect.signature(getattr(function, "forward", function))
+        parameters = list(told.parameters.values())
     except (TypeError, ValueError) as error:
         raise RewardError(
             f"reward.function: the parameters of {name} can't be read: {error}"

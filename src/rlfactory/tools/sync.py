@@ -53,14 +53,16 @@ def replay_to_logger(run: Path, config: Config) -> int:
 
 def replay_run(logger: Logger, folder: RunFolder, config: Mapping[str, Any]) -> int:
     """Log all metrics and samples of a run from the beginning; returns the lines of metrics."""
-    records, samples = read(folder.metrics), folder.shown()
+    records, sets = read(folder.metrics), folder.evaluated_sets()
+    samples = [(done, path, n) for n, own in sets.items() for done, path in own.shown().items()]
     logger.restart(folder.path)
     logger.start(folder.path, config)
     for record in records:
         iteration = int(record["iteration"] or 0)
         # samples of an evaluation are logged before the metrics of the next iteration
-        for done in [done for done in samples if done <= iteration]:
-            log_samples(logger, done, samples.pop(done))
+        for shown in [shown for shown in samples if shown[0] <= iteration]:
+            log_samples(logger, *shown)
+            samples.remove(shown)
         values = {name: math.nan if v is None else v for name, v in record.items()}
         logger.log(iteration, {n: v for n, v in values.items() if n not in ("iteration", "time")})
     logger.finish()

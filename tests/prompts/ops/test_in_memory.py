@@ -84,7 +84,7 @@ def test_other_containers() -> None:
     columns = {"prompt": ["one", "two"], "answer": [1, 2]}
     rows = Dataset.from_dict(columns)
     generated = (row for row in rows)
-    for given in (frame, columns, rows.to_iterable_dataset(), generated):
+    for given in (frame, columns, rows.to_iterable_dataset(), generated, rows.data.table):
         assert list(with_prompts({"prompts": given})["prompts"].prompts) == expected
     texts = with_prompts({"prompts": np.array(["one", "two"])})["prompts"].texts()
     assert texts == ["one", "two"]

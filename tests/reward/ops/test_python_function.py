@@ -140,6 +140,44 @@ def test_an_async_function_is_awaited_even_where_an_event_loop_runs() -> None:
     assert call_with_timeout(_never, 0.05, "never", 1)["never"].isnan()
 
 
+def test_what_an_async_function_keeps_serves_its_next_call(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As the connections of a client do."""
+    free = asyncio.Semaphore(1)
+
+    async def one(score: object) -> object:
+        async with free:
+            await asyncio.sleep(0)
+            return score() if callable(score) else score
+
+    async def both(score: object) -> object:
+        return await asyncio.gather(one(score), one(2.0))
+
+    def exits() -> None:
+        raise SystemExit(3)
+
+    for score in (1.0, exits, 1.0):
+        assert called(lambda score=score: both(score))["mine"].isnan().any() == callable(score)
+    assert called(_never, 0.05)["mine"].isnan().all()
+    assert called(lambda: both(1.0))["mine"].tolist() == [1, 2]
+    assert [r.getMessage().split(" mine ")[1] for r in caplog.records] == [
+        "raised an exception",
+        "gave no answer within 0.05 s",
+    ]
+
+
+def test_an_async_function_that_blocks_does_not_keep_others_from_their_turn() -> None:
+    release = threading.Event()
+
+    async def blocks() -> None:
+        release.wait(30)
+
+    assert called(blocks, 0.05)["mine"].isnan().all()
+    assert called(lambda: _later(2.0), 10, 1)["mine"].tolist() == [2]
+    release.set()
+
+
 class Brightness(torch.nn.Module):
     def forward(self, images):
         return images.float().mean((1, 2, 3))

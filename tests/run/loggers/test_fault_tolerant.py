@@ -30,6 +30,7 @@ def tell(logger: Logger) -> None:
     logger.images(4, "eval/samples", Path("x.png"), "caption")
     logger.table(4, "eval/table", SampleTable("t", [], []))
     logger.finish()
+    logger.finish()  # at the end of the run, and again at that of what holds its folder
 
 
 @pytest.mark.parametrize("step", STEPS)

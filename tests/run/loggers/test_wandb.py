@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import wandb
 
+from rlfactory.run.folder import RunFolder
 from rlfactory.run.loggers.base import SWEEP, logger_links
 from rlfactory.run.loggers.wandb import Wandb
 from rlfactory.run.samples import SampleTable
@@ -42,7 +44,7 @@ def test_offline_it_keeps_everything_under_one_id_over_two_starts(
     monkeypatch.setenv(SWEEP, "awm-tiny")
     monkeypatch.setenv("WANDB_MODE", "offline")
     run_dir = tmp_path / "the-run"
-    run_dir.mkdir()
+    RunFolder.create(run_dir)
     for iteration in range(2):
         logger = offline(mode="offline" if iteration else None)
         logger.start(run_dir, {"algo": {"clip": 0.125}})
@@ -70,7 +72,22 @@ def test_offline_it_keeps_everything_under_one_id_over_two_starts(
 
 
 @pytest.mark.slow
+def test_a_run_that_is_open_stays_its_users(tmp_path: Path) -> None:
+    mine = wandb.init(mode="offline", dir=tmp_path)
+    folder = RunFolder.create(tmp_path / "run")
+    logger = offline()
+    logger.start(folder.path, {})
+    folder.set_status("failed")
+    logger.finish()
+    mine.log({"my own": 1.0})
+    mine.finish()
+    assert len([*folder.path.glob("wandb/offline-run-*/*.wandb")]) == 1
+    assert is_recorded(tmp_path, "my own")
+
+
+@pytest.mark.slow
 def test_it_goes_on_by_the_id_that_was_saved_and_begins_anew_by_another(tmp_path: Path) -> None:
+    RunFolder.create(tmp_path)
     first, second = offline(mode="disabled"), offline(mode="disabled")
     first.start(tmp_path, {})
     first.finish()
@@ -121,8 +138,11 @@ def test_online_a_run_is_resumed_by_its_id(tmp_path: Path, monkeypatch: pytest.M
     run_dir = tmp_path / "run"
     run_dir.mkdir()
     (run_dir / "wandb_id").write_text("abc\n")
-    offline(mode="online", entity="team").start(run_dir, {"seed": 1})
-    found = {key: asked[key] for key in ("id", "resume", "mode", "entity", "group", "name")}
+    monkeypatch.setenv("WANDB_PROJECT", "of the environment")
+    offline(mode="online", entity="team", project=None, tags=[]).start(run_dir, {"seed": 1})
+    assert asked["tags"] is None, "else WANDB_TAGS would not count"
+    names = ("id", "resume", "mode", "entity", "group", "name", "project")
+    found = {key: asked[key] for key in names}
     assert found == {
         "id": "abc",
         "resume": "allow",
@@ -130,6 +150,7 @@ def test_online_a_run_is_resumed_by_its_id(tmp_path: Path, monkeypatch: pytest.M
         "entity": "team",
         "group": "awm-full",
         "name": "run",
+        "project": "of the environment",
     }
     assert asked["metric"] == ("*", "iteration")
     assert logger_links(run_dir) == {"Weights & Biases": "https://metrics.example/abc"}

@@ -96,7 +96,8 @@ def live_signature(name: str, value: object) -> Signature:
         if not key.startswith("_") and isinstance(constant, _LITERALS)
     }
     if not isinstance(value, type):
-        return Signature(name, {}, constants)
+        # None: one that is not here, and that what is asked for does without
+        return Signature(name, {}, constants, takes_any=value is None)
     own = inspect.signature(value).parameters.values()
     takes_any = any(p.kind is p.VAR_KEYWORD for p in own)
     options = {p.name: Parameter(Any, p.default is p.empty) for p in constructor_parameters(value)}

@@ -21,7 +21,7 @@ from transformers.activations import NewGELUActivation
 from transformers.utils import GENERATION_CONFIG_NAME
 
 from rlfactory.model.lm.known_passes import require_known_passes
-from rlfactory.model.lm.trainable import gguf_of, is_lora, unwrapped
+from rlfactory.model.lm.trainable import gguf_of, is_lora
 from rlfactory.model.pipelines.hub_models import explained, no_bars
 from rlfactory.model.pipelines.local_models import part_variant, resolve
 from rlfactory.model.precision import in_dtype, network_device
@@ -59,8 +59,7 @@ def load_language_model(
     target = network_device(device or torch.device("cpu"))
     if is_reference(path):
         # copies: what the caller handed over is not changed, and a resumed run begins from it too
-        given, tokenizer = live(path)
-        network, tokenizer = copy.deepcopy(unwrapped(given)), copy.deepcopy(tokenizer)
+        network, tokenizer = copy.deepcopy(live(path))
         in_dtype(network.to(target), dtype)
         if is_lora(network):
             if any(p.any() for name, p in network.named_parameters() if "lora_B" in name):

@@ -31,7 +31,7 @@ class InMemoryPrompts(PromptList):
 
     Args:
         rows: a list of texts, lists of messages or mappings; a `datasets.Dataset` or torch's, a
-            data frame, or any other iterable that ends.
+            data frame, a table of Arrow, or any other iterable that ends.
         evaluation: the same, for evaluation.
         column: the key of the prompt.
 
@@ -128,6 +128,8 @@ def _renaming(rows: object) -> str:
 
 def _rows(rows: Any, name: str) -> Iterator[Mapping[str, Any]]:
     """The rows of what is handed over, as mappings."""
+    if hasattr(rows, "to_pylist"):  # of Arrow
+        rows = rows.to_pylist()
     if isinstance(rows, Mapping) and _are_columns(rows):
         lengths = {key: len(column) for key, column in rows.items()}
         if len({*lengths.values()}) > 1:

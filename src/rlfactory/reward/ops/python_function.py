@@ -7,8 +7,12 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from functools import cache
 from numbers import Number
 from pathlib import Path
+from threading import Thread
 from types import ModuleType
 from typing import Any
 
@@ -117,13 +121,17 @@ def call_with_timeout(
     """The scores `[count]` by name that `work` returns; all NaN, with an error in the log, if it
     raises or takes longer than `timeout` seconds.
 
-    An async function is awaited in an event loop of the call's own thread. A call that takes too
-    long is left running in its thread. RewardError where it returns what `function_scores` refuses.
+    An async function is awaited in the event loop of all calls, and cancelled when it takes too
+    long; another call is left running in its thread. RewardError where it returns what
+    `function_scores` refuses.
     """
+    awaited = list[Future[Any]]()
 
     def call() -> dict[str, Tensor]:
         returned = work()
-        returned = asyncio.run(returned) if inspect.iscoroutine(returned) else returned
+        if inspect.iscoroutine(returned):
+            awaited.append(asyncio.run_coroutine_threadsafe(returned, _event_loop()))
+            returned = awaited[0].result()
         # part of the call: what is returned may be a generator of the user's
         return function_scores(returned, count, name)
 
@@ -133,6 +141,11 @@ def call_with_timeout(
         error = future.exception(timeout)
     except TimeoutError:
         log.error("reward %s gave no answer within %g s", name, timeout)
+        for asked in awaited:
+            asked.cancel()
+            turn = asyncio.run_coroutine_threadsafe(asyncio.sleep(0), _event_loop())
+            if wait([turn], 1).not_done:
+                _event_loop.cache_clear()  # something in it does not return
         error = None
     else:
         if error is None:
@@ -143,6 +156,24 @@ def call_with_timeout(
     finally:
         worker.end()
     return {name: torch.full((count,), torch.nan)}
+
+
+@cache
+def _event_loop() -> asyncio.AbstractEventLoop:
+    """The event loop of this process's async functions, in a thread of its own.
+
+    A client with open connections, or a lock, that a function keeps from call to call belongs to
+    the loop in which it was first used.
+    """
+    loop = asyncio.new_event_loop()
+
+    def run() -> None:
+        while True:
+            with suppress(SystemExit, KeyboardInterrupt):  # of a function
+                loop.run_forever()
+
+    Thread(target=run, name="async functions", daemon=True).start()
+    return loop
 
 
 def function_scores(returned: object, count: int, name: str) -> dict[str, Tensor]:

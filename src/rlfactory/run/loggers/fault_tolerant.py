@@ -87,7 +87,7 @@ class _Guarded:
     def __init__(self, name: str, make: Callable[[], Logger], show: Callable[[str], None]) -> None:
         self.name, self.show = name, show
         self.run_dir: Path | None = None
-        self._failed = False
+        self._failed = self._finished = False
         self._thread = WorkerThread(f"logger {name}")
         self._logger: Logger = NoLogger()
 
@@ -112,8 +112,10 @@ class _Guarded:
         return state
 
     def finish(self) -> None:
-        """Close the logger; errors after a failure are dropped."""
-        self._try(self._logger.finish, FINISH_SECONDS)
+        """Close the logger, once; errors after a failure are dropped."""
+        if not self._finished:
+            self._finished = True
+            self._try(self._logger.finish, FINISH_SECONDS)
 
     def _try(
         self,

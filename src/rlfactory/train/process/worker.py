@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import TextIO, cast
 
@@ -65,9 +65,9 @@ def run_main_process(arguments: RunArguments) -> int:
     # the user's code may change the current folder
     folder, stop = RunFolder(arguments.run.absolute()), Stop(quiet=arguments.temporary)
     try:
-        with _begun(folder, stop, arguments.take_over) as config:
+        with _begun(folder, stop, arguments.take_over) as (config, at_end):
             try:
-                status = _train(folder, config, stop, arguments.until, arguments.force)
+                status = _train(folder, config, stop, at_end, arguments.until, arguments.force)
             except Exception as error:
                 _report_error(error, folder, config)
                 return 1
@@ -92,9 +92,9 @@ def train_in_python(
     """
     folder, stop = RunFolder(path), Stop()
     shown = redirect_stdout(cast(TextIO, Guarded(sys.stdout)))
-    with torch_defaults(), shown, _begun(folder, stop) as config:
+    with torch_defaults(), shown, _begun(folder, stop) as (config, at_end):
         try:
-            status = _train(folder, config, stop, until, force, listeners)
+            status = _train(folder, config, stop, at_end, until, force, listeners)
         except Exception as error:
             raise explained(error, folder.log)  # noqa: B904 - it has its cause
         folder.set_status(status)
@@ -103,15 +103,19 @@ def train_in_python(
 
 
 @contextmanager
-def _begun(folder: RunFolder, stop: Stop, take_over: bool = False) -> Iterator[Config]:
-    """Own a run, which has its log and the status `running` then; yields its configuration."""
+def _begun(
+    folder: RunFolder, stop: Stop, take_over: bool = False
+) -> Iterator[tuple[Config, ExitStack]]:
+    """Own a run, which has its log and the status `running` then; yields its configuration, and
+    what is to be closed after it.
+    """
     with stop, owned(folder.path, take_over) as former_owner:
         config = read_config(folder)
         folder.set_status("running")
-        with attach_log(folder):
+        with attach_log(folder), ExitStack() as at_end:
             if former_owner:
                 log.warning("%s", former_owner)
-            yield config
+            yield config, at_end
 
 
 def run_non_main_process(
@@ -143,6 +147,7 @@ def _train(
     folder: RunFolder,
     config: Config,
     stop: Stop,
+    at_end: ExitStack,
     until: int | None,
     force: bool,
     listeners: Sequence[Listener] = (),
@@ -162,7 +167,10 @@ def _train(
                 require_same_config(hardware, config, folder.path)
             # what is drawn at the end has no block of its own that says what could not be written
             with explain_disk_errors(folder.path, "a file of the run", numbers=OF_DISK):
-                return Session(config, folder, until, force, stop, hardware, listeners).run()
+                session = Session(config, folder, until, force, stop, hardware, listeners)
+                # also after an error: the next run of this process would have its service's run
+                at_end.callback(session.logger.finish)
+                return session.run()
     except KeyboardInterrupt:
         return stop.status
     except Exception as error:
