@@ -21,6 +21,7 @@ from rlfactory.train.build import (
     build_optimizer,
     instantiate_group,
     known_prompts,
+    learned_prompts,
     training_budget,
 )
 from rlfactory.train.sampling.image_sampler import ImageSampler
@@ -235,11 +236,16 @@ def test_prompts_with_an_end_are_known_before_a_run_begins(
     assert drawn | {"judge 0"} <= set(found)
     assert len(found) == len(set(found)) == (lines + 1 if lines == 3 else len(drawn) + 1)
     assert len(found) <= count
+    # rows of data are checked by the same rule: what is not drawn may be terabytes of pictures
+    rows = [p.text for p in learned_prompts(values, prompts)]
+    assert {*rows} == ({*prompts.texts()} if lines == 3 else drawn)
 
 
 def test_prompts_without_an_end_are_not_known() -> None:
     values = config()
-    assert known_prompts(values, instantiate_group(values, "prompts")) == ()
+    prompts = instantiate_group(values, "prompts")
+    assert known_prompts(values, prompts) == ()
+    assert [*learned_prompts(values, prompts)] == []
 
 
 @pytest.mark.parametrize("place", ["path", "eval_path"])

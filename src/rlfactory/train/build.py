@@ -3,8 +3,9 @@
 import copy
 import inspect
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -263,16 +264,24 @@ def _leave_out_long(
 
 def known_prompts(config: Config, prompts: Prompts) -> tuple[str, ...]:
     """The texts of all prompts that a run will use; none if they are drawn from an endless set."""
-    texts = prompts.texts()
-    if not texts:
+    if not (texts := prompts.texts()):
         return ()
-    iterations, count = config["iterations"], config["prompts_per_iteration"]
-    if len(texts) > iterations * count:
-        draws = (prompts.draw(count, seed=config["seed"], iteration=i) for i in range(iterations))
-        texts = [prompt.text for drawn in draws for prompt in drawn]
+    if len(texts) > config["iterations"] * config["prompts_per_iteration"]:
+        texts = [prompt.text for prompt in learned_prompts(config, prompts)]
     held_out = [prompt.text for prompt in prompts.held_out(config["evaluation"]["prompts"])]
     of_sets = [p.text for listed in build_prompt_sets(config).values() for p in listed]
     return tuple(dict.fromkeys([*texts, *held_out, *of_sets]))
+
+
+def learned_prompts(config: Config, prompts: Prompts) -> Iterable[Prompt]:
+    """The known prompts that a run learns from, read one by one: of large data those alone that its
+    iterations draw.
+    """
+    iterations, count = config["iterations"], config["prompts_per_iteration"]
+    if len(prompts.texts()) <= iterations * count:
+        return prompts.known()
+    draws = (prompts.draw(count, seed=config["seed"], iteration=i) for i in range(iterations))
+    return chain.from_iterable(draws)
 
 
 def training_budget(config: Config) -> TrainingBudget:

@@ -20,7 +20,14 @@ from rlfactory.run.inputs import with_inputs
 from rlfactory.run.metrics import MetricsLog, read
 from rlfactory.run.progress import Progress
 from rlfactory.run.scores import Scores
-from rlfactory.train.build import Config, build, build_hardware, build_logger, training_budget
+from rlfactory.train.build import (
+    Config,
+    build,
+    build_hardware,
+    build_logger,
+    learned_prompts,
+    training_budget,
+)
 from rlfactory.train.checkpointing.resume_point import (
     ResumePoint,
     find_resume_point,
@@ -111,7 +118,7 @@ class Session:
             progress = StopAwareProgress(progress, self._raise_if_stopped)
         located = with_inputs(self.config, self.folder)
         self.components = build(located, progress.advance, self.hardware)
-        self.components.sampler.check_rows(self.components.prompts)
+        self.components.sampler.check_rows(learned_prompts(self.config, self.components.prompts))
         self.trainer = Trainer(
             self.components,
             training_budget(self.config),

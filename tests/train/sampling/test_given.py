@@ -9,7 +9,6 @@ from rlfactory.algo.sft import SFT
 from rlfactory.dynamics.token import Token
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.prompts.base import Prompt, PromptError
-from rlfactory.prompts.ops.prompt_list import PromptList
 from rlfactory.train.sampling.given import Completion, GivenSampler
 from rlfactory.utils.pytree import require
 
@@ -75,7 +74,7 @@ def test_rollouts_of_the_policy_are_drawn(model: CausalLM) -> None:
 
 
 def test_all_rows_are_checked_before_a_run(model: CausalLM) -> None:
-    rows = GivenRows([Prompt("a", {"completion": "b"}), Prompt("c", {})])
+    rows = [Prompt("a", {"completion": "b"}), Prompt("c", {})]
     with pytest.raises(PromptError, match="'c'.*'completion' must be a text"):
         given(model, SFT().completion).check_rows(rows)
     given(model, SFT().completion).of_policy.check_rows(rows)
@@ -123,12 +122,7 @@ def test_thoughts_are_given_and_not_learned(model: CausalLM) -> None:
 
 def test_thoughts_without_an_answer_are_an_error(model: CausalLM) -> None:
     algo = SFT(train_on="answer")
-    rows = GivenRows([*THOUGHT])
-    answers(model, algo).check_rows(rows)
+    answers(model, algo).check_rows(THOUGHT)
     with pytest.raises(PromptError, match=r"'2 \+ 2 =': of its completion's 8 tokens"):
-        answers(model, algo, 8).check_rows(rows)
-    answers(model, SFT(), 8).check_rows(rows)
-
-
-class GivenRows(PromptList):
-    metadata = None
+        answers(model, algo, 8).check_rows(THOUGHT)
+    answers(model, SFT(), 8).check_rows(THOUGHT)

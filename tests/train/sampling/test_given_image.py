@@ -15,7 +15,6 @@ from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.model.sd3 import SD3
 from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.prompts.file import read_prompts
-from rlfactory.prompts.ops.prompt_list import PromptList
 from rlfactory.train.sampling.given import GivenImageSampler
 from rlfactory.utils.pytree import require
 
@@ -107,9 +106,9 @@ def test_all_rows_are_checked_before_a_run(
 ) -> None:
     good = PROMPTS[0]
     wrong = replace(good, metadata={**good.metadata, **changed})
-    sampler(model).check_rows(PromptList([good]))
+    sampler(model).check_rows([good])
     with pytest.raises(PromptError, match=message):
-        sampler(model).check_rows(PromptList([good, wrong]))
+        sampler(model).check_rows([good, wrong])
 
 
 def test_pictures_may_be_images_and_are_resized(model: SD3) -> None:

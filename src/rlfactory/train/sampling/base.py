@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from rlfactory.prompts.base import Prompt, Prompts
+from rlfactory.prompts.base import Prompt
 from rlfactory.rollout import GeneratedSamples, Rollout
 from rlfactory.utils.pytree import concat, index_rows, row_numbers
 
@@ -61,13 +61,13 @@ class Sampler(ABC):
         """All `batches`, which take `options`, in one rollout."""
         return concat([*self.batches(prompts, groups, **options)])
 
-    def check_rows(self, prompts: Prompts) -> None:
-        """Check all rows of the data before anything is learned from them.
+    def check_rows(self, rows: Iterable[Prompt]) -> None:
+        """Check the rows of the data before anything is learned from them.
 
         Raises:
             PromptError: a row lacks what is learned; never where samples are drawn.
         """
-        del prompts
+        del rows
 
     def batches(
         self,

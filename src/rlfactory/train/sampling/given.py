@@ -1,7 +1,7 @@
 """The samplers of models that learn from completions or pictures of the data."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rlfactory.algo.ops.preference import PAIR
 from rlfactory.model.lm.tokenized import padded_completions, padded_prompts
-from rlfactory.prompts.base import Prompt, PromptError, Prompts
+from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.prompts.ops.pictured import pictured, unfitting
 from rlfactory.rollout import Condition, Tokens
 from rlfactory.train.sampling.base import RolloutRequest, computed_ahead
@@ -48,28 +48,28 @@ class GivenSampler(TextSampler):
     members: int = 1
     answers_alone: bool = False
 
-    def check_rows(self, prompts: Prompts) -> None:
+    def check_rows(self, rows: Iterable[Prompt]) -> None:
         """See the contract; says how many completions are cut.
 
         Raises:
             PromptError: also where the two completions of a pair are equal once they are cut.
             ModelError: a row can't be written, or has no room.
         """
-        known, cut = iter(prompts.known()), 0
-        while rows := [*islice(known, CHECKED)]:
-            pairs = [self.completion(p, member) for p in rows for member in range(self.members)]
+        left, cut = iter(rows), 0
+        while some := [*islice(left, CHECKED)]:
+            pairs = [self.completion(p, member) for p in some for member in range(self.members)]
             given, learned = [text for text, _ in pairs], [text for _, text in pairs]
             ids, mask, ended = self.model.encode_completions(given, learned, self.length)
             cut += int((~ended).sum())
             if self.answers_alone:
                 thoughts = self.model.thought_lengths(given, learned)
-                _require_answers(rows, thoughts, mask.sum(1).tolist())
+                _require_answers(some, thoughts, mask.sum(1).tolist())
             ids = ids.where(mask, -1)
             same = (ids[:: self.members] == ids[self.members - 1 :: self.members]).all(1)
             if self.members > 1 and same.any():
                 number = int(same.nonzero()[0])
                 raise PromptError(
-                    f"the prompt {rows[number].text[:60]!r}: its two completions are equal in the"
+                    f"the prompt {some[number].text[:60]!r}: its two completions are equal in the"
                     f" {int(mask[number * self.members].sum())} tokens that are learned; type a"
                     " larger algo.length, or remove the row"
                 )
@@ -151,9 +151,9 @@ class GivenImageSampler(ImageSampler):
     folder: Path
     size: tuple[int, int] | None
 
-    def check_rows(self, prompts: Prompts) -> None:
+    def check_rows(self, rows: Iterable[Prompt]) -> None:
         """See the contract; of the pictures it reads the headers."""
-        for prompt in prompts.known():
+        for prompt in rows:
             for member in range(PAIR):
                 _, picture = self.completion(prompt, member)
                 if found := unfitting(picture, self.folder, self.size):
