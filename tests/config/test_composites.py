@@ -142,7 +142,7 @@ def test_loggers_are_named_in_a_list_too() -> None:
     node = plan_from_words(*words).config["logger"]
     assert [*node["parts"]] == ["wandb", "tensorboard"]
     assert node["parts"]["wandb"]["mode"] == "offline"
-    assert node["parts"]["wandb"]["project"] == "rlfactory"
+    assert node["parts"]["wandb"]["tags"] == []
     made = instantiate_group(plan_from_words(*words).config, "logger")
     assert [type(part) for part in made.parts.values()] == [Wandb, TensorBoard]
 
