@@ -32,7 +32,7 @@ SMALL = [
 
 def blocks(page: str, language: str) -> list[str]:
     text = (PAGES / f"{page}.md").read_text(encoding="utf-8")
-    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+    return re.findall(rf"^```{language}\n(.*?)```", text, re.DOTALL | re.MULTILINE)
 
 
 def write_files(page: str, folder: Path) -> None:

@@ -75,7 +75,7 @@ class GivenSampler(TextSampler):
                 )
         if cut:
             by = "the model's context" if self.length is None else f"algo.length={self.length}"
-            log.warning("%d completions of the data are cut by %s, and have no end", cut, by)
+            log.warning("%d completions that are learned are cut by %s, and have no end", cut, by)
 
     def _rollout(self, request: RolloutRequest) -> Iterator[Tokens]:
         """The tokens of the data, with likelihoods and values of 0, as nothing compares with them.
