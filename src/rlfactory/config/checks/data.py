@@ -140,10 +140,11 @@ def _missing_column(config: Config, traits: Traits, key: str) -> Iterator[Proble
     if provided is not None and column not in provided:
         if column == COMPLETION and MESSAGES in provided:
             message = f"is {column}, and no conversation ends with an assistant's message to learn"
-            are_unread = rows is not None and any(type(t) is str for t in rows.texts[:1])
-            if are_unread:
+            problem = Problem(f"algo.{key}", message)
+            if rows is not None and any(type(text) is str for text in rows.texts[:1]):
                 message = f"is {column}, and these prompts have {MESSAGES} beside their texts"
-            yield Problem(f"algo.{key}", message, f"prompts.column={MESSAGES}" * are_unread)
+                problem = Problem(f"algo.{key}", message, f"prompts.column={MESSAGES}")
+            yield problem
             return
         # without a column of completions, the prompts are whole texts
         other = "algo.column=null" if key == "column" else ONLINE if are_images else ""
