@@ -16,7 +16,14 @@ from hacking_runs import Point, Run, spread
 
 from rlfactory.report.plot import COLORS, saved_figure
 from rlfactory.report.statistics import MIN_RUNS, mean_interval
-from rlfactory.report.verdicts import MIN_SEEDS, MeanDifference, greater, holm, verdict
+from rlfactory.report.verdicts import (
+    MIN_SEEDS,
+    MeanDifference,
+    greater,
+    holm,
+    paired_difference,
+    verdict,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,10 +69,7 @@ def readings(runs: Sequence[Run], gain: float) -> dict[int, Reading]:
 
 def difference(ours: Mapping[int, Reading], other: Mapping[int, Reading]) -> MeanDifference:
     """The mean over seeds of gold less that of the other row, with its standard error."""
-    values = np.array([ours[s].gold - other[s].gold for s in sorted(ours.keys() & other.keys())])
-    count = len(values)
-    error = float(values.std(ddof=1) / np.sqrt(count)) if count > 1 else float("nan")
-    return MeanDifference(float(values.mean()) if count else float("nan"), error, count, 0)
+    return paired_difference(*({s: r.gold for s, r in row.items()} for row in (ours, other)))
 
 
 def verdicts(rows: Mapping[str, Mapping[int, Reading]], baseline: str) -> dict[str, str]:

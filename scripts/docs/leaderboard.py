@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from statistics import fmean, stdev
 
 from rlfactory.report.discover import report_of_sweep
 from rlfactory.report.leaderboard import (
@@ -30,9 +29,9 @@ from rlfactory.report.text_table import NONE, markdown_table
 from rlfactory.report.verdicts import (
     MIN_SEEDS,
     Evidence,
-    MeanDifference,
     greater,
     holm,
+    paired_difference,
     verdict,
 )
 from rlfactory.sweep.sweep_file import SweepFile, file_of, read_sheet
@@ -215,18 +214,16 @@ def decided(entries: Sequence[Entry], tasks: Sequence[str]) -> tuple[int, dict[s
     means = {
         method: {
             seed: sum(gains[method, task, seed] for task in tasks) / len(tasks)
-            for seed in sorted({e.seed for e in entries})
+            for seed in {e.seed for e in entries}
             if all((method, task, seed) in gains for task in tasks)
         }
         for method in methods
     }
     known: dict[tuple[str, str], Evidence] = {}
     for one, other in combinations(methods, 2):
-        seeds = means[one].keys() & means[other].keys()
-        if len(seeds) >= MIN_SEEDS:
-            found = [means[one][seed] - means[other][seed] for seed in sorted(seeds)]
-            error = stdev(found) / len(found) ** 0.5
-            known[one, other] = greater(MeanDifference(fmean(found), error, len(found), 1))
+        found = paired_difference(means[one], means[other])
+        if found.seeds >= MIN_SEEDS:
+            known[one, other] = greater(found)
     ahead: dict[str, list[str]] = {}
     adjusted = holm([evidence.p for evidence in known.values()])
     for (pair, evidence), p in zip(known.items(), adjusted, strict=True):

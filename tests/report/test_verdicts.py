@@ -1,5 +1,7 @@
 """Holm's correction against a worked example, and verdicts that follow from the interval alone."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from rlfactory.report.verdicts import (
     holm,
     interval,
     less,
+    paired_difference,
     tails,
     verdict,
 )
@@ -106,3 +109,11 @@ def test_false_verdicts_of_a_page_are_rare() -> None:
         verdicts = [verdict(e, p) for e, p in zip(found, adjusted, strict=True)]
         wrong += any(word != "undecided" for word in verdicts)
     assert wrong / 500 <= 0.08
+
+
+def test_numbers_are_paired_by_the_seeds_that_both_have() -> None:
+    found = paired_difference({0: 1.0, 1: 2.0, 2: 4.0}, {1: 1.0, 0: 0.5, 3: 9.0})
+    assert (found.value, found.seeds) == (0.75, 2)
+    assert found.error == pytest.approx(0.25)  # 0.5 and 1: a deviation of 0.3536, by the root of 2
+    assert math.isnan(paired_difference({0: 1.0}, {0: 0.5}).error)
+    assert math.isnan(paired_difference({0: 1.0}, {1: 0.5}).value)

@@ -89,6 +89,14 @@ def difference(
     return MeanDifference(value, 0.0 if error <= _ROUNDING * size else error, len(kept), fewest)
 
 
+def paired_difference(first: Mapping[int, float], second: Mapping[int, float]) -> MeanDifference:
+    """The mean of `first - second`, one number each, over the seeds that both have."""
+    values = np.array([first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())])
+    count = len(values)
+    error = float(values.std(ddof=1) / np.sqrt(count)) if count > 1 else float("nan")
+    return MeanDifference(float(values.mean()) if count else float("nan"), error, count, 1)
+
+
 def _is_shared(side: Sequence[SeedScores]) -> bool:
     return len({scores.prompts for scores in side}) == 1
 

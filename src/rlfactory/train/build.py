@@ -23,7 +23,7 @@ from rlfactory.model.precision import network_on
 from rlfactory.model.weight_sets import EMA, OLD, REFERENCE
 from rlfactory.optimizer.muon import hidden_matrices
 from rlfactory.prompts.base import Prompt, PromptError, Prompts
-from rlfactory.prompts.ops.prompt_list import GivenPrompts
+from rlfactory.prompts.ops.prompt_list import GivenPrompts, texts_of
 from rlfactory.run.loggers import Logger, NoLogger, Several
 from rlfactory.run.loggers.fault_tolerant import FaultTolerant
 from rlfactory.train.components import Components, NoProgress, RunStop, TrainingBudget
@@ -264,10 +264,8 @@ def _leave_out_long(
 
 def known_prompts(config: Config, prompts: Prompts) -> tuple[str, ...]:
     """The texts of all prompts that a run will use; none if they are drawn from an endless set."""
-    if not (texts := prompts.texts()):
+    if not (texts := texts_of(learned_prompts(config, prompts))):
         return ()
-    if len(texts) > config["iterations"] * config["prompts_per_iteration"]:
-        texts = [prompt.text for prompt in learned_prompts(config, prompts)]
     held_out = [prompt.text for prompt in prompts.held_out(config["evaluation"]["prompts"])]
     of_sets = [p.text for listed in build_prompt_sets(config).values() for p in listed]
     return tuple(dict.fromkeys([*texts, *held_out, *of_sets]))

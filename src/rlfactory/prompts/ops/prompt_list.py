@@ -43,7 +43,7 @@ class LazyPrompts(Sequence[Prompt]):
         return LazyPrompts([self.texts[i] for i in kept], [self.rows[i] for i in kept], self.read)
 
 
-def texts_of(prompts: Sequence[Prompt]) -> Sequence[str]:
+def texts_of(prompts: Iterable[Prompt]) -> Sequence[str]:
     """The text of each prompt."""
     return prompts.texts if isinstance(prompts, LazyPrompts) else [p.text for p in prompts]
 
