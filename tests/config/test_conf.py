@@ -1,7 +1,7 @@
 """Every option of every group: described, explained, composed, and in step with its class."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -207,9 +207,25 @@ def test_keys_are_those_of_the_class(path: Path) -> None:
 
 @pytest.mark.parametrize("path", OURS, ids=name_of)
 def test_a_file_repeats_no_default(path: Path) -> None:
-    node = dict(component(path))
-    parameters = read_signature(node.pop("_target_")).parameters
-    assert [key for key, value in node.items() if value == parameters[key].plain_default] == []
+    for node in _nodes(component(path)):
+        parameters = read_signature(node.pop("_target_")).parameters
+        assert [key for key, value in node.items() if value == parameters[key].plain_default] == []
+
+
+def _nodes(value: object) -> Iterator[dict[str, Any]]:
+    """The nodes with a target in a file's component: its own and those inside."""
+    for inner in value.values() if isinstance(value, Mapping) else ():
+        yield from _nodes(inner)
+    if isinstance(value, Mapping) and "_target_" in value:
+        yield dict(value)
+
+
+def test_a_node_inside_has_all_options_of_its_class() -> None:
+    words = ["model=gpt2", "regularizer=kl_token_adaptive", "regularizer.coefficient.clip=0.1"]
+    coefficient = plan_from_words(*words).config["regularizer"]["coefficient"]
+    assert (coefficient["clip"], coefficient["high"]) == (0.1, 10.0)
+    path = options("regularizer")["kl_token_adaptive"]
+    assert file_reference(path)["regularizer.coefficient.clip"].default == "0.2"
 
 
 @pytest.mark.parametrize("path", OURS, ids=name_of)

@@ -96,7 +96,7 @@ def describe_option(group: str, option: str, overrides: Sequence[str] = ()) -> s
 def _in_class(key: str, values: Mapping[str, object]) -> Iterator[Origin]:
     """The default in a class's signature, which is composed beneath the file of its option."""
     place, _, name = key.rpartition(".")
-    node = value_at(values, place) if place in COMPONENTS else None
+    node = value_at(values, place) if place.partition(".")[0] in COMPONENTS else None
     parameter = parameters_of(node).get(name)
     if parameter is None or parameter.plain_default is ...:
         return

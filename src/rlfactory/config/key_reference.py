@@ -16,7 +16,7 @@ from rlfactory.config.schema.signature import Parameter, lineage, parameters_of
 from rlfactory.config.schema.static_names import TargetError, find_definition
 from rlfactory.config.schema.targets import with_defaults
 from rlfactory.config.words import typed_value
-from rlfactory.utils.dotted_keys import last_part, value_at
+from rlfactory.utils.dotted_keys import last_part, leaves, value_at
 from rlfactory.utils.types import describe
 
 Config = Mapping[str, Any]
@@ -69,7 +69,9 @@ def file_reference(path: Path) -> dict[str, KeyReference]:
     group = next((part for part in reversed(path.parent.parts) if part in COMPONENTS), "")
     content = with_defaults(_content(path), group)
     own = [f"{group}.{name}" for name in content.get(group, ()) if name != "_target_"]
-    found = {key: value_at(content, key) for key in dict.fromkeys([*own, *comments(path)])}
+    inner = [key for key, _ in leaves(content) if key.startswith(f"{group}.")]
+    keys = dict.fromkeys([*own, *inner, *comments(path)])
+    found = {key: value_at(content, key) for key in keys}
     return {
         key: _reference(key, path, content)
         for key, value in found.items()

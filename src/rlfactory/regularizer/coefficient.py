@@ -74,7 +74,7 @@ class _Controlled(Coefficient):
         value: Initial coefficient.
         target: The divergence to keep.
         horizon: See n in the subclasses.
-        clip: c.
+        clip: c, the bound of the relative error.
         low: Lower bound of the value.
         high: Upper bound of the value.
 

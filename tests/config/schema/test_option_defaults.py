@@ -46,7 +46,7 @@ def test_a_file_without_a_package_is_the_component() -> None:
     ids=str,
 )
 def test_what_stays_as_it_is(content: dict[str, object], group: str) -> None:
-    assert with_defaults(content, group) is content
+    assert with_defaults(content, group) == content
 
 
 def test_companions_are_no_file_beneath() -> None:

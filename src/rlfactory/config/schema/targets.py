@@ -160,26 +160,30 @@ def with_defaults(content: dict[str, Any], group: str) -> dict[str, Any]:
     """The content of a file of a `group`, with all options of its component, in their order.
 
     So every option is composed: shown, overridden without `+`, and written down. The content itself
-    where nothing is added: of a file that builds on another of its group, which has them already,
-    and of one without a class that can be read, which the plan reports.
+    of a file that builds on another of its group, which has them already.
     """
     whole = "_target_" in content
     node = content if whole else content.get(group)
     if not isinstance(node, Mapping) or _builds_on_another(content.get("defaults"), group):
         return content
+    filled = _filled(node)
+    return filled if whole else {**content, group: filled}
+
+
+def _filled(node: Mapping[str, Any]) -> dict[str, Any]:
+    """A node, and those inside it, with all options of their classes; the plan reports a class that
+    can't be read.
+    """
+    given = {k: _filled(v) if isinstance(v, Mapping) else v for k, v in node.items()}
     target = node.get("_target_")
     if not isinstance(target, str) or is_foreign_optimizer(target):
-        return content
-    parameters = parameters_of(node)
+        return given
     options = {
-        name: node.get(name, parameter.plain_default)
-        for name, parameter in parameters.items()
-        if name in node or parameter.plain_default is not ...
+        name: given.pop(name, parameter.plain_default)
+        for name, parameter in parameters_of(node).items()
+        if name in given or parameter.plain_default is not ...
     }
-    if options.keys() <= node.keys():
-        return content
-    filled = {"_target_": target, **options, **{k: v for k, v in node.items() if k not in options}}
-    return filled if whole else {**content, group: filled}
+    return {"_target_": given.pop("_target_"), **options, **given}
 
 
 def _builds_on_another(defaults: object, group: str) -> bool:
