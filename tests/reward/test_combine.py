@@ -53,6 +53,26 @@ def test_the_sum_is_weighed_and_all_parts_are_reported_by_name():
     assert found["a"] == [1.0, 2.0, 3.0, 5.0]
 
 
+def test_parts_without_a_score_are_left_out_of_the_sum_on_request():
+    parts = {"a": Fixed([1.0, NAN, NAN, 5.0]), "b": Fixed([NAN, 2.0, NAN, 1.0])}
+    made = combined(parts, missing="skip", weights={"b": 0.5})
+    assert scores_of(made)["combined"] == pytest.approx([1.0, 1.0, NAN, 5.5], nan_ok=True)
+    grouped = combined(parts, missing="skip", normalise={"a": "none", "b": "group"})
+    assert trained(grouped).tolist() == pytest.approx([1.0, 0.0, NAN, 5.0], nan_ok=True)
+
+
+def test_a_part_without_a_score_is_named_with_what_sums_the_others(caplog):
+    parts = {"a": Fixed([1.0, NAN, 2.0, NAN]), "b": Fixed([1.0] * 4)}
+    assert scores_of(combined(parts))["combined"] == pytest.approx([2, NAN, 3, NAN], nan_ok=True)
+    (told,) = caplog.messages
+    assert told == "a has no score of 2 of 4 samples; reward.missing=skip sums the others"
+
+
+def test_gdpo_leaves_no_part_out():
+    with pytest.raises(RewardError, match=r"reward.missing: skips parts of a sum, and gdpo"):
+        combined(missing="skip", aggregate="gdpo")
+
+
 def test_other_scores_keep_their_names_where_they_can():
     parts = {
         "small": Fixed([1.0] * 4, main="size", kb=[2.0] * 4, large=[0.0] * 4),

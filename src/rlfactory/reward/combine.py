@@ -1,5 +1,6 @@
 """Composite reward: a weighted sum of rewards, with normalisation, gates and clipping."""
 
+import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, final
 
@@ -19,6 +20,8 @@ from rlfactory.reward.base import (
 )
 from rlfactory.utils.types import Faults, Media
 
+log = logging.getLogger(__name__)
+
 COMBINED = "combined"
 Normalise = Literal["none", "group"]
 _EPS = 1e-6
@@ -33,7 +36,7 @@ class Combine(Reward):
     (lower, upper; null for no bound), then set to 0 where a score named in `gates[k]` is below its
     threshold; the result is reported as `<part>_counted` where either is set. A weight is 1 unless
     `weights` has another; parts of weight 0 are reported only. Where any other part is NaN, so is
-    the sum.
+    the sum; with `missing="skip"` it is the sum of the others, NaN where there are none.
 
     `normalise`, one for all parts or by part, is applied to `r_k` before the weighted sum that
     trains: nothing, or `(r - mean) / max(std, 1e-6)` within the group. What is reported and
@@ -54,6 +57,7 @@ class Combine(Reward):
         aggregate: Literal["sum", "gdpo"] = "sum",
         gates: dict[str, dict[str, float]] | None = None,
         clips: dict[str, list[float | None]] | None = None,
+        missing: Literal["fail", "skip"] = "fail",
     ) -> None:
         """
         Args:
@@ -64,15 +68,18 @@ class Combine(Reward):
             aggregate: sum | gdpo: the advantage combines the parts' scores (advantage=gdpo).
             gates: {NAME: {OTHER: 0.5}}: NAME counts only where OTHER reaches 0.5, else it is 0.
             clips: {NAME: [lower, upper]}, null for no bound.
+            missing: fail | skip: a sample that a part has no score of has none | the sum of the
+                other parts, as in TRL, where a function returns None for rows of other tasks.
         """
         self.parts = {name: parts[name] for name in of}
         self.weights = dict.fromkeys(self.parts, 1.0) | (weights or {})
         self.gates, self.clips = gates or {}, clips or {}
         by_part = normalise if isinstance(normalise, dict) else dict.fromkeys(self.parts, normalise)
         self.normalisation = dict.fromkeys(self.parts, "none") | by_part
-        self.aggregate = aggregate
-        given = {"of": of, "weights": weights, "gates": gates, "clips": clips}
-        for place, message, _ in self.validate({**given, "normalise": normalise}, {}):
+        self.aggregate, self.missing = aggregate, missing
+        given: dict[str, Any] = {"of": of, "weights": weights, "gates": gates, "clips": clips}
+        given |= {"normalise": normalise, "aggregate": aggregate, "missing": missing}
+        for place, message, _ in self.validate(given, {}):
             raise RewardError(f"reward.{place}: {message}")
         self.media = _media(self.parts)  # type: ignore[misc]
         self.metadata = tuple(  # type: ignore[misc]
@@ -102,6 +109,8 @@ class Combine(Reward):
                     meant = f". Did you mean {guess}?" if guess else ""
                     message = f"reward.of names no {name}; it names {', '.join(names)}{meant}"
                     yield f"{place}.{name}", message, f"reward.{place}.{guess}" if guess else ""
+        if options["missing"] == "skip" and options["aggregate"] == "gdpo":
+            yield "missing", "skips parts of a sum, and gdpo takes none", "reward.missing=fail"
         weights = options["weights"] or {}
         if names and all(weights.get(name, 1) == 0 for name in names):
             message = "gives no part a weight other than 0, so nothing would be trained"
@@ -130,6 +139,12 @@ class Combine(Reward):
         scores = merge_scores(self.parts, part_scores, {})
         values = {part: self._counted(part, scores) for part in self.parts}
         combined = self._sum(values)
+        for part in self.counting if self.missing == "fail" else ():
+            if unscored := int(scores[part].isnan().sum()):
+                log.error(
+                    "%s has no score of %d of %d samples; reward.missing=skip sums the others",
+                    *(part, unscored, len(scores[part])),
+                )
         counted = {self._name(p): v for p, v in values.items() if self._name(p) != p}
         # named twice: first in order, and not replaced by a part's score of that name
         return {COMBINED: combined} | scores | counted | {COMBINED: combined}
@@ -149,8 +164,13 @@ class Combine(Reward):
         return {**scores, COMBINED: self._sum(values)}
 
     def _sum(self, values: Mapping[str, Tensor]) -> Tensor:
-        counting = self.counting
-        return weighted_sum([values[p] for p in counting], [self.weights[p] for p in counting])
+        terms = [values[part] for part in self.counting]
+        weights = [self.weights[part] for part in self.counting]
+        if self.missing == "fail":
+            return weighted_sum(terms, weights)
+        unscored = torch.stack(terms).isnan()
+        known = [term.masked_fill(term.isnan(), 0.0) for term in terms]
+        return weighted_sum(known, weights).masked_fill(unscored.all(0), torch.nan)
 
     def _name(self, part: str) -> str:
         """The name of a part's score after clips and gates."""

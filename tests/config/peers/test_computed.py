@@ -39,7 +39,7 @@ def test_rewards_and_prompts(tmp_path: Path) -> None:
          ["algo.loss_type=sigmoid", "algo.sft_weight=0.5"]),
         ("loss_of_pairs", "nca_pair", {}, []),
         ("rewards_of_texts", ["length", "mine.py:f"], {"reward_weights": [1.0, 2.0]},
-         ["reward=[length,mine.py:f]", "reward.weights=[1,2]"]),
+         ["reward=[length,mine.py:f]", "reward.missing=skip", "reward.weights=[1,2]"]),
         ("rewards_of_texts", "Skywork/reward", {},
          ["reward=reward_model", "reward.path=Skywork/reward"]),
     ],

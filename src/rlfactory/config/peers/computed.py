@@ -144,6 +144,8 @@ def rewards_of_texts(given: Any, made: Translation) -> None:
     if typed:
         is_list = len(typed) > 1 or is_weighted
         made.type(f"reward=[{','.join(typed)}]" if is_list else f"reward={typed[0]}")
+    if len(typed) > 1:
+        made.type("reward.missing=skip")
     if is_weighted:
         made.type(f"reward.weights=[{','.join(f'{weight:g}' for weight in weights)}]")
     elif weights:
