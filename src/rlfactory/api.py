@@ -140,7 +140,7 @@ def split_arguments(
     """The live objects among the arguments, and all others as words of the command."""
     problems = [Problem(k, f"is {RENAMED[k]} here") for k in given if k in RENAMED]
     problems += [
-        Problem(f"{word!r:.60}", "is no word; settings are keywords, or **SETTINGS")
+        Problem(f"{word!r:.60}", "is no word; hand over words as *WORDS, settings as **SETTINGS")
         for word in words
         if not isinstance(word, str)
     ]
