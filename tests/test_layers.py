@@ -57,10 +57,10 @@ def test_a_plan_is_made_where_torch_cannot_be_imported(words: list[str], tmp_pat
 
 
 @pytest.mark.slow
-def test_a_training_of_texts_imports_no_diffusers() -> None:
+def test_a_training_of_texts_imports_neither_diffusers_nor_hydra() -> None:
     code = (
         "import sys, rlfactory.train.process.worker, rlfactory.model.causal_lm\n"
-        "raise SystemExit('diffusers' in sys.modules)\n"
+        "raise SystemExit(bool({'diffusers', 'hydra', 'omegaconf'} & {*sys.modules}))\n"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,9 +31,15 @@ def descend(made: list[nn.Parameter], step: Callable[[], Any], count: int) -> li
     return [parameter.detach().clone() for parameter in made]
 
 
+def model_of(matrices: list[nn.Parameter]) -> Any:
+    """A model of these matrices alone."""
+    named = {f"{number}.weight": matrix for number, matrix in enumerate(matrices)}
+    return SimpleNamespace(weights=SimpleNamespace(parameters=named))
+
+
 def muon(made: list[nn.Parameter]) -> Muon:
     groups = [{"params": made[:2]}, {"params": made[2:], "lr": 0.03, "weight_decay": 0.0}]
-    return Muon(groups, made[:2], lr=0.02, weight_decay=0.1)
+    return Muon(groups, model_of(made[:2]), lr=0.02, weight_decay=0.1)
 
 
 def test_its_steps_are_those_of_torch() -> None:
@@ -55,7 +62,7 @@ def test_a_matrix_moves_as_far_as_by_adamw_in_all_directions() -> None:
     """Without decay: singular values of the step are 0.2 lr sqrt(max(rows, columns)), nearly."""
     (matrix, *_) = made = parameters()
     before = matrix.detach().clone()
-    descend(made, Muon([{"params": made}], [matrix], lr=0.1, weight_decay=0.0).step, 1)
+    descend(made, Muon([{"params": made}], model_of([matrix]), lr=0.1, weight_decay=0.0).step, 1)
     singular = torch.linalg.svdvals(before - matrix.detach()) / (0.2 * 0.1 * 6**0.5)
     assert 0.5 < singular.min() <= singular.max() < 1.5
 
@@ -86,12 +93,11 @@ def test_a_changed_learning_rate_holds_after_loading() -> None:
 def test_of_a_language_model_it_moves_hidden_matrices(gpt2_folder: Path, finetune: Any) -> None:
     model = CausalLM(CPU, path=str(gpt2_folder), finetune=finetune, value_lr=0.5)
     names = {id(p): name for name, p in model.weights.parameters.items()}
-    matrices = hidden_matrices(model)
-    chosen = {names[id(p)] for p in matrices}
+    chosen = {names[id(p)] for p in hidden_matrices(model)}
     assert chosen
     assert not any(word in name for name in chosen for word in ("wte", "wpe", "critic", "lm_head"))
     assert all("lora" in name for name in chosen) == (finetune == "lora")
-    optimizer = Muon(model.parameter_groups(), matrices, lr=0.1)
+    optimizer = Muon(model.parameter_groups(), model, lr=0.1)
     moved = {id(p) for group in optimizer.param_groups for p in group["params"]}
     assert moved == names.keys()
     rates = {

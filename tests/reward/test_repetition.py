@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from rlfactory.reward.base import Samples, check_scores
-from rlfactory.reward.repetition import Repetition, repeated_share
+from rlfactory.reward.repetition import Repetition
+from rlfactory.utils.text import repeated_share
 
 WORDS = [f"w{i}" for i in range(12)]
 

@@ -53,6 +53,9 @@ recomputed before the first update in the micro-batches of learning. `auto` reco
 both could differ by rounding: learning computes in another precision than sampling, or in half
 precision and in batches of another size, whose sums a GPU may add in another order."""
 
+PAIR = 2
+"""Samples of a pair."""
+
 ModelT = TypeVar("ModelT")
 ItemsT = TypeVar("ItemsT")
 BatchT = TypeVar("BatchT")
@@ -199,6 +202,11 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
     def replays_rollout(self) -> bool:
         """Whether the steps or tokens that were drawn are evaluated again."""
         return self.requires in ("transitions", "tokens")
+
+    @property
+    def members(self) -> int:
+        """The completions of a row of the data: both of a pair."""
+        return PAIR if self.learns_from_pairs else 1
 
     def prepare(self, model: ModelT) -> None:
         """Load what the loss evaluates beside the model; by default nothing.

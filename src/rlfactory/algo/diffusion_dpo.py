@@ -4,11 +4,10 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from rlfactory.algo.base import Algorithm, Loss
+from rlfactory.algo.base import PAIR, Algorithm, Loss
 from rlfactory.algo.ops.completions import given_image
 from rlfactory.algo.ops.noised_items import compared_predictions, noised_items, squared_error
 from rlfactory.algo.ops.preference import (
-    PAIR,
     GivenPairs,
     LossType,
     PairItems,

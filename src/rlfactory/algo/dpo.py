@@ -8,10 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlfactory.algo.base import Algorithm, Loss
+from rlfactory.algo.base import PAIR, Algorithm, Loss
 from rlfactory.algo.ops.completions import completion_items, given_completion
 from rlfactory.algo.ops.preference import (
-    PAIR,
     GivenPairs,
     LossType,
     PairBatch,

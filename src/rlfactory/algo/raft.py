@@ -5,7 +5,8 @@ from typing import Any
 
 import torch
 
-from rlfactory.algo.ops.preference import PAIR, best_and_worst
+from rlfactory.algo.base import PAIR
+from rlfactory.algo.ops.preference import best_and_worst
 from rlfactory.algo.sft import SFT
 from rlfactory.rollout import Rollout
 from rlfactory.utils.types import Faults

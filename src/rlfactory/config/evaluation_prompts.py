@@ -1,70 +1,18 @@
-"""The prompts of evaluations as far as a plan can tell: how many there are, and if separate."""
+"""The prompts of evaluations in a plan: which they are, in words, and whether they are separate."""
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 from rlfactory.config.checks.base import Config, Traits
 from rlfactory.config.problems import override_key
-from rlfactory.config.prompt_data import Head, prompt_head
+from rlfactory.config.prompt_data import available_prompts, counts_of, set_counts
 from rlfactory.config.schema.targets import class_function, trusted_by
 from rlfactory.config.words import typed_value
-from rlfactory.prompts.ops.held_out import FEWEST, held_out_texts, sameness
+from rlfactory.prompts.ops.held_out import FEWEST
 from rlfactory.utils.live_objects import is_reference, resolve
 from rlfactory.utils.sizes import DIVERSITY_PROMPTS, DIVERSITY_SAMPLES
 from rlfactory.utils.text import plural
-
-
-@dataclass(frozen=True)
-class Counts:
-    """How many prompts a file has, as far as a plan tells them apart.
-
-    Attributes:
-        trained: different prompts to train on, None where only a run counts them.
-        evaluated: prompts to evaluate on, all rows of them.
-        shared: how many of these are trained on.
-        left_out: rows that are left out, as a needed column is empty.
-    """
-
-    trained: int | None
-    evaluated: int
-    shared: int
-    left_out: int
-
-
-def counts_of(node: Config) -> Counts | None:
-    """The prompts of a local file, split as a run splits them; None where only a run can say."""
-    head, own = _whole_head(node, "path"), node.get("eval_path")
-    found = head if own is None else _whole_head(node, "eval_path")
-    if found is None or node.get("eval_split") not in (None, "train"):
-        return None
-    share = node.get("held_out_share") or 0.0
-    return _counts(head, found, None if own is not None or node.get("eval_split") else share)
-
-
-@lru_cache(maxsize=4)  # several rows of a plan say something of them
-def _counts(head: Head | None, found: Head, share: float | None) -> Counts:
-    texts = found.texts
-    if share is None:
-        trained = {*map(sameness, head.texts if head else ())}
-        shared = sum(sameness(text) in trained for text in texts)
-        left_out = found.left_out + (head.left_out if head and head is not found else 0)
-        return Counts(len(trained) if head else None, len(texts), shared, left_out)
-    chosen = held_out_texts(texts, share)
-    trained = {sameness(text) for text in texts if text not in chosen}
-    if not chosen:
-        return Counts(len(trained), len(texts), len(texts), found.left_out)
-    return Counts(len(trained), sum(text in chosen for text in texts), 0, found.left_out)
-
-
-def _whole_head(node: Config, key: str) -> Head | None:
-    file = Path(str(node.get(key) or "")).expanduser()
-    if "held_out_share" not in node or not os.path.isfile(file):
-        return None
-    head = prompt_head(node, key)
-    return head if head.is_whole and not head.fault else None
 
 
 def is_separate(config: Config, traits: Traits) -> bool:
@@ -115,22 +63,11 @@ def evaluation_samples(config: Config) -> int:
 
 def evaluation_draws(config: Config) -> int:
     """How many samples an evaluation draws: those that are scored, and those for the diversity."""
-    own, noises = _available(config), config["evaluation"]["noises"]
+    own, noises = available_prompts(config), config["evaluation"]["noises"]
     wanted = config["evaluation"]["prompts"]
     counts = [wanted if own is None else min(wanted, own), *set_counts(config).values()]
     scored = [int(noises * count) for count in counts]
     return sum(count + DIVERSITY_SAMPLES * min(DIVERSITY_PROMPTS, count) for count in scored)
-
-
-def set_counts(config: Config) -> dict[str, int]:
-    """How many prompts of each further prompt set an evaluation takes, at most."""
-    sets, default = config["eval_sets"], config["evaluation"]["prompts"]
-    counts = {}
-    for name in sets["of"]:
-        wanted = sets["counts"].get(name, default)
-        available = _available({"prompts": sets["parts"][name]})
-        counts[name] = wanted if available is None else min(wanted, available)
-    return counts
 
 
 def describe_sets(config: Config) -> str:
@@ -145,7 +82,7 @@ def describe_sets(config: Config) -> str:
 
 def describe_evaluation(config: Config, traits: Traits) -> str:
     """The prompts that evaluations take, in words, and what gives others."""
-    wanted, available = config["evaluation"]["prompts"], _available(config)
+    wanted, available = config["evaluation"]["prompts"], available_prompts(config)
     count = wanted if available is None else min(wanted, available)
     counts = counts_of(config["prompts"])
     if is_separate(config, traits):
@@ -173,16 +110,6 @@ def row_notes(config: Config) -> list[str]:
         return []
     columns = " or ".join(config["prompts"]["skip_empty"])
     return [f"{counts.left_out} rows without {columns} are left out (prompts.skip_empty)"]
-
-
-def _available(config: Config) -> int | None:
-    """How many prompts there are to evaluate on; None where only the source knows."""
-    node = config["prompts"]
-    if is_reference(node["_target_"]):
-        listed = getattr(resolve(node["_target_"]), "eval_prompts", None)
-        return None if listed is None else len(listed)
-    counts = counts_of(node)
-    return None if counts is None else counts.evaluated
 
 
 def _remedy(config: Config) -> str:

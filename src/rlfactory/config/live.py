@@ -15,10 +15,10 @@ from rlfactory.config.options import options
 from rlfactory.config.problems import PlanError, Problem, override_key, unknown_key
 from rlfactory.config.schema.signature import live_signature
 from rlfactory.config.words import typed_value
-from rlfactory.model.lm.trainable import lora_options, model_fault, tokenizer_fault, unwrapped
+from rlfactory.model.lm.trainable import lora_options, model_fault, tokenizer_fault
 from rlfactory.model.pipelines.families import BY_PIPELINE, family_of
 from rlfactory.model.pipelines.local_models import LANGUAGE_OPTION, TEXT_TO_IMAGE
-from rlfactory.utils.live_objects import PREFIX
+from rlfactory.utils.live_objects import PREFIX, unwrapped
 from rlfactory.utils.text import plural
 
 NAMES = ("model", "tokenizer", "reward", "prompts", "algo", "dynamics")

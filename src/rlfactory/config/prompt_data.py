@@ -1,4 +1,6 @@
-"""The first rows of a local file or data set of prompts, read without the `datasets` library."""
+"""The first rows of a local file or data set of prompts, read without the `datasets` library, and
+how many prompts there are.
+"""
 
 import os
 from collections.abc import Mapping
@@ -18,8 +20,10 @@ from rlfactory.prompts.ops.data_rows import (
     kind_of,
     parquet_rows,
 )
+from rlfactory.prompts.ops.held_out import held_out_texts, sameness
 from rlfactory.prompts.ops.row_forms import NoPromptError, is_left_out, read_row, same_form
 from rlfactory.utils.errors import PromptError
+from rlfactory.utils.live_objects import is_reference, resolve
 
 CHECKED_LINES = 1000
 """Rows that rules look at, to be quick; a run reads them all."""
@@ -131,6 +135,77 @@ def _file_head(path: Path, state: object) -> Head:
     if is_cut and kind_of(path) == ".json":  # which may be read wholly
         placed = placed[:READ_ROWS]
     return Head(None, tuple(placed), tuple(columns), not is_cut)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many prompts a file has, as far as a plan tells them apart.
+
+    Attributes:
+        trained: different prompts to train on, None where only a run counts them.
+        evaluated: prompts to evaluate on, all rows of them.
+        shared: how many of these are trained on.
+        left_out: rows that are left out, as a needed column is empty.
+    """
+
+    trained: int | None
+    evaluated: int
+    shared: int
+    left_out: int
+
+
+def counts_of(node: Mapping[str, Any]) -> Counts | None:
+    """The prompts of a local file, split as a run splits them; None where only a run can say."""
+    head, own = _whole_head(node, "path"), node.get("eval_path")
+    found = head if own is None else _whole_head(node, "eval_path")
+    if found is None or node.get("eval_split") not in (None, "train"):
+        return None
+    share = node.get("held_out_share") or 0.0
+    return _counts(head, found, None if own is not None or node.get("eval_split") else share)
+
+
+@lru_cache(maxsize=4)  # several rows of a plan say something of them
+def _counts(head: Head | None, found: Head, share: float | None) -> Counts:
+    texts = found.texts
+    if share is None:
+        trained = {*map(sameness, head.texts if head else ())}
+        shared = sum(sameness(text) in trained for text in texts)
+        left_out = found.left_out + (head.left_out if head and head is not found else 0)
+        return Counts(len(trained) if head else None, len(texts), shared, left_out)
+    chosen = held_out_texts(texts, share)
+    trained = {sameness(text) for text in texts if text not in chosen}
+    if not chosen:
+        return Counts(len(trained), len(texts), len(texts), found.left_out)
+    return Counts(len(trained), sum(text in chosen for text in texts), 0, found.left_out)
+
+
+def _whole_head(node: Mapping[str, Any], key: str) -> Head | None:
+    file = Path(str(node.get(key) or "")).expanduser()
+    if "held_out_share" not in node or not os.path.isfile(file):
+        return None
+    head = prompt_head(node, key)
+    return head if head.is_whole and not head.fault else None
+
+
+def set_counts(config: Mapping[str, Any]) -> dict[str, int]:
+    """How many prompts of each further prompt set an evaluation takes, at most."""
+    sets, default = config["eval_sets"], config["evaluation"]["prompts"]
+    counts = {}
+    for name in sets["of"]:
+        wanted = sets["counts"].get(name, default)
+        available = available_prompts({"prompts": sets["parts"][name]})
+        counts[name] = wanted if available is None else min(wanted, available)
+    return counts
+
+
+def available_prompts(config: Mapping[str, Any]) -> int | None:
+    """How many prompts there are to evaluate on; None where only the source knows."""
+    node = config["prompts"]
+    if is_reference(node["_target_"]):
+        listed = getattr(resolve(node["_target_"]), "eval_prompts", None)
+        return None if listed is None else len(listed)
+    counts = counts_of(node)
+    return None if counts is None else counts.evaluated
 
 
 SAME_FILE = 0.75

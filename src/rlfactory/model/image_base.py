@@ -32,11 +32,9 @@ from rlfactory.model.pipelines.latents import (
 )
 from rlfactory.model.pipelines.modular import save_pipeline
 from rlfactory.model.pipelines.pipeline_loading import load_pipeline
-from rlfactory.model.pipelines.teacher_files import adapter_folder, teacher_fault
 from rlfactory.model.pipelines.text_encoders import open_pipeline, report_cut
 from rlfactory.model.precision import Precision
 from rlfactory.model.prompt_encoding import NEGATIVE, PLAIN, PromptEncoding
-from rlfactory.model.saved_activations import keep_halves
 from rlfactory.model.weight_sets import WeightSets
 from rlfactory.rollout import Condition
 from rlfactory.utils.errors import ModelError
@@ -132,6 +130,8 @@ class PipelineModel(PromptEncoding):
             for network in self.trained_networks.values():
                 network.requires_grad_(True)
         elif not self.memory.compile:  # compiled blocks choose by themselves what they keep
+            from rlfactory.model.saved_activations import keep_halves  # of adapters alone
+
             keep_halves(self.network)
         # after the adapters, which checkpointing and compilation have to include
         self.memory.prepare(self.network)
@@ -171,6 +171,9 @@ class PipelineModel(PromptEncoding):
 
     def frozen(self, path: str) -> Self:
         """See the contract; prompts are encoded once, for both."""
+        # not imported where nothing teaches
+        from rlfactory.model.pipelines.teacher_files import adapter_folder, teacher_fault
+
         adapters, parts = adapter_folder(path), self.pipe.components
         own = {n: parts[n] for n in (self.part, self.second_part) if parts.get(n) is not None}
         others = {name: part for name, part in parts.items() if name not in own}

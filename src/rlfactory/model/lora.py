@@ -16,12 +16,12 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from rlfactory.model.lm.trainable import shared_adapter
 from rlfactory.model.merged_start import Start, stacked
 from rlfactory.model.pipelines.adapter_files import (
     ALL_LINEAR,
     ending,
     is_target,
+    shared_adapter,
     shared_weight,
     with_all_linear,
 )

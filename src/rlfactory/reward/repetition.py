@@ -4,18 +4,8 @@ import torch
 from torch import Tensor
 
 from rlfactory.reward.base import Reward, Samples, require_texts
+from rlfactory.utils.text import repeated_share
 from rlfactory.utils.types import PositiveInt
-
-
-def repeated_share(text: str, ngram: int) -> float:
-    """The share of a text's word n-grams that occurred earlier in it, in [0, 1).
-
-    Words are separated by white space and compared in lower case. A text with fewer words than
-    `ngram` scores 0.
-    """
-    words = text.lower().split()
-    grams = [tuple(words[i : i + ngram]) for i in range(len(words) - ngram + 1)]
-    return 1 - len(set(grams)) / len(grams) if grams else 0.0
 
 
 class Repetition(Reward):

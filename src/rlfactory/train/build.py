@@ -3,7 +3,7 @@
 import copy
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -21,7 +21,6 @@ from rlfactory.model.pipelines.noise_levels import noise_levels
 from rlfactory.model.pipelines.scheduler_config import timestep_notes
 from rlfactory.model.precision import network_on
 from rlfactory.model.weight_sets import EMA, OLD, REFERENCE
-from rlfactory.optimizer.muon import hidden_matrices
 from rlfactory.prompts.base import Prompt, PromptError, Prompts
 from rlfactory.prompts.ops.prompt_list import GivenPrompts, texts_of
 from rlfactory.run.loggers import Logger, NoLogger, Several
@@ -98,8 +97,7 @@ def build(
             trained = 0 if algo.learns_whole_texts else 1
             drawn = drawn if draws else trained
         _leave_out_long(config, model, prompts, sets, trained, drawn)
-    groups, matrices = model.parameter_groups(), hidden_matrices(model)
-    optimizer = build_optimizer(config, groups, hardware.device, matrices)
+    optimizer = build_optimizer(config, model.parameter_groups(), hardware.device, model)
     record_operations(model, optimizer, hardware.rank)
     needed = {algo.behaviour, *algo.compared_weight_sets, *regularizer.references}
     averages = _add_weight_sets(config, model, needed)
@@ -202,18 +200,18 @@ def build_optimizer(
     config: Config,
     groups: list[dict[str, Any]],
     device: torch.device,
-    matrices: Sequence[torch.nn.Parameter] = (),
+    model: Any = None,
 ) -> torch.optim.Optimizer:
     """The optimizer of these parameter groups; `fused: null` is fused on CUDA.
 
-    An optimizer that treats hidden `matrices` apart from the rest names them.
+    An optimizer that treats parameters apart by what they do names the `model`.
 
     torch's own default there, `foreach`, takes a scratch copy of what is trained.
     """
     options = config["optimizer"]
     if device.type == "cuda" and options.get("fused", False) is None:
         config = {**config, "optimizer": {**options, "fused": True}}
-    return instantiate_group(config, "optimizer", params=groups, matrices=matrices)
+    return instantiate_group(config, "optimizer", params=groups, model=model)
 
 
 def build_logger(config: Config, hardware: Hardware, say: Callable[[str], None]) -> Logger:

@@ -11,26 +11,15 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from rlfactory.algo.advantage.formulas import group_index, group_std, group_sum, is_constant_group
-from rlfactory.algo.ops.token_surrogate import mismatch_metrics
 from rlfactory.reward.base import Samples
-from rlfactory.reward.repetition import repeated_share
-from rlfactory.rollout import GeneratedSamples, Rollout
+from rlfactory.rollout import GeneratedSamples, Rollout, Tokens
 from rlfactory.utils.errors import TrainingError
 from rlfactory.utils.pytree import require, to_device
+from rlfactory.utils.text import distinct, repeated_share
 
 THUMBNAIL = 64
 """Pixels per side at most of the images that `pairwise_distance` compares."""
 _CHUNK = 16  # images of which thumbnails are made at once: 0.2 GB of 1,024 pixels a side
-
-
-def distinct(texts: Sequence[str], n: int) -> float:
-    """Distinct-n: the share of distinct n-grams of words (arXiv 1510.03055); NaN where none are."""
-    grams = [
-        tuple(words[i : i + n])
-        for words in (text.lower().split() for text in texts)
-        for i in range(len(words) - n + 1)
-    ]
-    return len(set(grams)) / len(grams) if grams else float("nan")
 
 
 def pairwise_distance(images: Tensor, groups: Tensor, device: torch.device | None = None) -> float:
@@ -268,6 +257,15 @@ def _text_metrics(rollout: Rollout) -> dict[str, float]:
         "text/ended": float(tokens.ended.float().mean()),
         **mismatch_metrics(tokens),
     }
+
+
+def mismatch_metrics(tokens: Tokens) -> dict[str, float]:
+    """`|log p - log q|` over the real tokens, its mean and maximum; nothing without an engine."""
+    if tokens.engine_log_prob is None:
+        return {}
+    off = tokens.real(tokens.log_prob - tokens.engine_log_prob).abs()
+    mean, most = torch.stack([off.mean(), off.max()]).tolist()
+    return {"engine/log_prob_mismatch_mean": mean, "engine/log_prob_mismatch_max": most}
 
 
 def _mean_group_std(values: Tensor, groups: Tensor) -> float:

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from rlfactory.batch import Batch, TokenBatch, TrainingItems
-from rlfactory.model.lm.shared_prompts import prompts_together
 from rlfactory.rollout import Rollout
 from rlfactory.train.components import Components, Shares, TrainingBudget
 from rlfactory.utils import rng
@@ -35,6 +34,8 @@ def minibatches_of(
     orders = [longest_first(rows, tokens.total_lengths) for rows in minibatches]
     if not model.shares_prompts:
         return orders
+    from rlfactory.model.lm.shared_prompts import prompts_together  # of language models alone
+
     return [prompts_together(rows, tokens, budget.micro_batch) for rows in orders]
 
 

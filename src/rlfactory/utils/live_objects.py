@@ -16,6 +16,7 @@ from rlfactory.utils.dotted_keys import texts
 from rlfactory.utils.errors import UserError
 
 PREFIX = "object:"
+PARALLEL = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
 _objects: dict[str, Any] = {}
 _lock = RLock()
 
@@ -90,3 +91,14 @@ def _contents(value: object) -> str:
         return f"({', '.join(f'{name}={v!r}' for name, v in settings.items())})"
     digest = f", SHA-256 {value.digest}" if hasattr(value, "digest") else ""
     return f" of {len(value)}{digest}" if isinstance(value, Sized) else digest
+
+
+def unwrapped(model: Any) -> Any:
+    """The model inside the wrappers of torch.compile and of data parallelism."""
+    while True:
+        inner = getattr(model, "_orig_mod", None)
+        if inner is None and type(model).__name__ in PARALLEL:
+            inner = model.module
+        if inner is None:
+            return model
+        model = inner

@@ -1,5 +1,8 @@
-"""Text that somebody else wrote, as plain Markdown; counts in words; text typed in a shell."""
+"""Text that somebody else wrote, as plain Markdown; its repetitions; counts in words; text typed in
+a shell.
+"""
 
+import math
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -46,6 +49,24 @@ def table_lines(sides: str, heads: Sequence[str], rows: Iterable[Sequence[str]])
     first, *rest = (f"| {' | '.join(cells)} |" for cells in [heads, *rows])
     marks = "|".join("---" if side == "l" else "---:" for side in sides)
     return [first, f"|{marks}|", *rest]
+
+
+def distinct(texts: Iterable[str], n: int) -> float:
+    """Distinct-n: the share of distinct n-grams of words, in lower case (arXiv 1510.03055); NaN
+    where none are.
+    """
+    grams = [
+        tuple(words[i : i + n])
+        for words in (text.lower().split() for text in texts)
+        for i in range(len(words) - n + 1)
+    ]
+    return len(set(grams)) / len(grams) if grams else math.nan
+
+
+def repeated_share(text: str, n: int) -> float:
+    """The share of a text's word n-grams that occurred earlier in it, in [0, 1)."""
+    share = distinct([text], n)
+    return 0.0 if math.isnan(share) else 1 - share
 
 
 def plural(number: int, thing: str) -> str:

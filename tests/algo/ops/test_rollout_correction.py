@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlfactory.algo.ops.token_surrogate import mismatch_metrics, rollout_correction_weights
+from rlfactory.algo.ops.token_surrogate import rollout_correction_weights
 from rlfactory.rollout import Tokens
+from rlfactory.train.iteration_metrics import mismatch_metrics
 
 MASK = torch.tensor([[True, True, True], [True, False, False]])
 ZEROS = torch.zeros(2, 3)

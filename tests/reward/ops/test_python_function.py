@@ -37,7 +37,7 @@ def path(tmp_path):
 
 
 def test_a_function_of_an_installed_module():
-    function, name = load_function("rlfactory.reward.repetition:repeated_share")
+    function, name = load_function("rlfactory.utils.text:repeated_share")
     assert name == "repeated_share"
     assert function("so so so", 1) == pytest.approx(2 / 3)
 

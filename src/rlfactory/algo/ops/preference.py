@@ -12,14 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid, relu
 
+from rlfactory.algo.base import PAIR
 from rlfactory.batch import TokenBatch, TrainingItems
 from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.rollout import Rollout
 from rlfactory.utils.pytree import require, widened
 
 LossType = Literal["sigmoid", "ipo", "hinge", "robust"]
-PAIR = 2
-"""Samples of a pair."""
 
 
 @dataclass(frozen=True)

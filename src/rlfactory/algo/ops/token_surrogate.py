@@ -270,21 +270,7 @@ def rollout_correction_weights(tokens: Tokens, cap: float) -> tuple[Tensor, Tens
     Returns:
         w, and whether it was cut (1 or 0), each `[M]`.
     """
-    ratio = tokens.real(_log_ratio(tokens)).exp()
-    return ratio.clamp(max=cap), (ratio > cap).float()
-
-
-def mismatch_metrics(tokens: Tokens) -> dict[str, float]:
-    """`|log p - log q|` over the real tokens, its mean and maximum; nothing without an engine."""
-    if tokens.engine_log_prob is None:
-        return {}
-    off = tokens.real(_log_ratio(tokens)).abs()
-    mean, most = torch.stack([off.mean(), off.max()]).tolist()
-    return {"engine/log_prob_mismatch_mean": mean, "engine/log_prob_mismatch_max": most}
-
-
-def _log_ratio(tokens: Tokens) -> Tensor:
-    """log p - log q, `[B, G]`."""
     if tokens.engine_log_prob is None:
         raise ValueError("these tokens were drawn by no engine")
-    return tokens.log_prob - tokens.engine_log_prob
+    ratio = tokens.real(tokens.log_prob - tokens.engine_log_prob).exp()
+    return ratio.clamp(max=cap), (ratio > cap).float()

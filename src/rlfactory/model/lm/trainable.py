@@ -9,20 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from rlfactory.model.pipelines.adapter_files import shared_adapter
 from rlfactory.model.pipelines.local_models import MODEL_INDEX, read_json, weights_fault
-
-PARALLEL = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
-
-
-def unwrapped(model: Any) -> Any:
-    """The model inside the wrappers of torch.compile and of data parallelism."""
-    while True:
-        inner = getattr(model, "_orig_mod", None)
-        if inner is None and type(model).__name__ in PARALLEL:
-            inner = model.module
-        if inner is None:
-            return model
-        model = inner
 
 
 def model_fault(model: Any) -> str | None:
@@ -60,20 +48,6 @@ def model_fault(model: Any) -> str | None:
         hasattr(model, "peft_config") and not is_peft
     ):
         return f"is a {kind} with adapters that can't be merged; hand over a PeftModel with LoRA"
-    return None
-
-
-def shared_adapter(model: Any) -> tuple[str, str] | None:
-    """A module with adapters whose weight is another's too, and that other; None if none is."""
-    owners: dict[int, list[str]] = {}
-    for name, module in model.named_modules():
-        if (weight := module._parameters.get("weight")) is not None:
-            owners.setdefault(id(weight), []).append(name.removeprefix("base_model.model."))
-    for names in filter(lambda names: len(names) > 1, owners.values()):
-        for name in names:
-            if name.endswith(".base_layer"):
-                other = next(other for other in names if other != name)
-                return name.removesuffix(".base_layer"), other.removesuffix(".base_layer")
     return None
 
 

@@ -130,6 +130,20 @@ def count_targets(targets: LoraTargets, linear: int) -> int | None:
     return linear if targets else None
 
 
+def shared_adapter(model: Any) -> tuple[str, str] | None:
+    """A module with adapters whose weight is another's too, and that other; None if none is."""
+    owners: dict[int, list[str]] = {}
+    for name, module in model.named_modules():
+        if (weight := module._parameters.get("weight")) is not None:
+            owners.setdefault(id(weight), []).append(name.removeprefix("base_model.model."))
+    for names in filter(lambda names: len(names) > 1, owners.values()):
+        for name in names:
+            if name.endswith(".base_layer"):
+                other = next(other for other in names if other != name)
+                return name.removesuffix(".base_layer"), other.removesuffix(".base_layer")
+    return None
+
+
 def shared_weight(name: str, other: str) -> str:
     """Why a module that shares its weight is not adapted."""
     return (

@@ -10,7 +10,6 @@ import diffusers
 import torch
 from torch import nn
 
-from rlfactory.model.lm.trainable import unwrapped
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.families import NO_FAMILY
 from rlfactory.model.pipelines.hub_models import explained, no_bars
@@ -33,7 +32,7 @@ from rlfactory.model.pipelines.modular import (
 )
 from rlfactory.model.precision import Precision, in_dtype, network_device
 from rlfactory.utils.errors import ModelError
-from rlfactory.utils.live_objects import is_reference
+from rlfactory.utils.live_objects import is_reference, unwrapped
 from rlfactory.utils.live_objects import resolve as live
 
 LIBRARIES = ("diffusers", "transformers")

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rlfactory.config.evaluation_prompts import set_counts
+from rlfactory.config.prompt_data import set_counts
 from rlfactory.config.schema.targets import instantiate, locate
 from rlfactory.model.pipelines.local_models import height_and_width
 from rlfactory.prompts.base import Prompt, PromptError, Prompts

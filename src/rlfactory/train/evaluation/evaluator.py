@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlfactory.algo.ops.preference import PAIR
 from rlfactory.batch import TokenBatch
 from rlfactory.hardware.base import Hardware
 from rlfactory.hardware.local import Local
@@ -21,7 +20,6 @@ from rlfactory.run.scores import Scores
 from rlfactory.train.components import Components, ProgressListener
 from rlfactory.train.data_parallel import Shard, local_rows
 from rlfactory.train.iteration_metrics import (
-    distinct,
     mean_per_token,
     pairwise_distance,
     require_scored,
@@ -31,6 +29,7 @@ from rlfactory.train.sampling.base import Sampler
 from rlfactory.train.scoring.async_scorer import Scorer
 from rlfactory.utils.pytree import index_rows, row_numbers
 from rlfactory.utils.sizes import DIVERSITY_PROMPTS, DIVERSITY_SAMPLES
+from rlfactory.utils.text import distinct
 
 EVALUATION_SUFFIX = "_evaluation"
 """The suffix of an evaluation reward's score where the training reward has one of the same name."""
@@ -288,7 +287,7 @@ class GivenEvaluation:
     @property
     def size(self) -> int:
         """The samples that a row gives."""
-        return PAIR if self.components.algo.learns_from_pairs else 1
+        return self.components.algo.members
 
     def measure(self, prompts: Sequence[Prompt], rows: Tensor | None) -> dict[str, Tensor]:
         """Each score of the `rows` of this rank, `[n]`, or its sum over tokens, with their number.

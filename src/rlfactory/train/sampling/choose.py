@@ -6,7 +6,6 @@ from typing import Any
 import torch
 
 from rlfactory.algo.base import Algorithm
-from rlfactory.algo.ops.preference import PAIR
 from rlfactory.config.prompt_data import folder_of_prompts
 from rlfactory.config.schema.targets import instantiate
 from rlfactory.model.pipelines.local_models import image_size
@@ -30,7 +29,7 @@ def _text_sampler(
     batch = config["sample_batch"]
     options: dict[str, Any] = {"dynamics": dynamics, "batch": batch, "advance": advance}
     if algo.samples_from == "data":
-        options |= {"length": algo.length, "members": PAIR if algo.learns_from_pairs else 1}
+        options |= {"length": algo.length, "members": algo.members}
         options["answers_alone"] = algo.learns_answers_alone
         return GivenSampler(model, completion=algo.completion, **options)
     engine = instantiate(config["engine"], "engine")

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from rlfactory.algo.ops.preference import PAIR
+from rlfactory.algo.base import PAIR
 from rlfactory.model.lm.tokenized import padded_completions, padded_prompts
 from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.prompts.ops.pictured import pictured, unfitting

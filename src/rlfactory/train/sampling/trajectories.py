@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from rlfactory.dynamics.base import Dynamics, Step
-from rlfactory.dynamics.dpm_solver import DPMSolver
 from rlfactory.dynamics.ode import ODE
 from rlfactory.dynamics.ops.solver import Solver
 from rlfactory.dynamics.schedule import compress_tail
@@ -139,7 +138,9 @@ def integrate_tail(
     """
     if share is None or at >= len(times) - 1:
         return integrate_ode(model, condition, x, times[at:])
-    # the solver computes its coefficients from the times on the CPU
+    from rlfactory.dynamics.dpm_solver import DPMSolver  # not imported where no tail is cut
+
+    # it computes its coefficients from the times on the CPU
     tail = compress_tail(times, at, share)[at:]
     return integrate_with_solver(model, condition, x, tail, DPMSolver(model.forward_process))
 
