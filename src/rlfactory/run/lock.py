@@ -8,7 +8,7 @@ hosts that share a disk, where kernel locks may be unsupported, or outlive a mac
 import json
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 OWNER_FILE, LOCK_FILE, TAKE_OVER = "OWNER", ".lock", "--take-over"
 PROBE_SECONDS = 0.3
 """How long to wait for the kernel lock: another process may hold it for an instant to probe it."""
-Owner = Mapping[str, Any]
 
 
 class _Owner(TypedDict, total=False):
