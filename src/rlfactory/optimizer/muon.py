@@ -22,7 +22,7 @@ class Muon(torch.optim.Optimizer):
 
     Args:
         params: Parameter groups, as for AdamW; a group's own options (`lr`, `weight_decay`) hold.
-        model: The model, whose `hidden_matrices` Muon moves; AdamW moves all else.
+        trained_model: The model, whose `hidden_matrices` Muon moves; AdamW moves all else.
         lr: The learning rate of both.
         momentum: Decay of Muon's momentum.
         nesterov: Whether Muon looks ahead by a step of momentum.
@@ -36,7 +36,7 @@ class Muon(torch.optim.Optimizer):
     def __init__(
         self,
         params: Sequence[Mapping[str, Any]],
-        model: Any,
+        trained_model: Any,
         *,
         lr: Positive = 1e-4,
         momentum: Fraction = 0.95,
@@ -47,7 +47,7 @@ class Muon(torch.optim.Optimizer):
         weight_decay: NonNegative = 1e-4,
         fused: bool | None = None,
     ) -> None:
-        chosen = {id(parameter) for parameter in hidden_matrices(model)}
+        chosen = {id(parameter) for parameter in hidden_matrices(trained_model)}
         groups = _split(params, chosen)
         self._parts: dict[bool, torch.optim.Optimizer] = {}
         # each completes its groups, which are the same dictionaries as this optimizer's

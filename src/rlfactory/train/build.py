@@ -204,14 +204,14 @@ def build_optimizer(
 ) -> torch.optim.Optimizer:
     """The optimizer of these parameter groups; `fused: null` is fused on CUDA.
 
-    An optimizer that treats parameters apart by what they do names the `model`.
+    An optimizer that treats parameters apart by what they do names the `trained_model`.
 
     torch's own default there, `foreach`, takes a scratch copy of what is trained.
     """
     options = config["optimizer"]
     if device.type == "cuda" and options.get("fused", False) is None:
         config = {**config, "optimizer": {**options, "fused": True}}
-    return instantiate_group(config, "optimizer", params=groups, model=model)
+    return instantiate_group(config, "optimizer", params=groups, trained_model=model)
 
 
 def build_logger(config: Config, hardware: Hardware, say: Callable[[str], None]) -> Logger:

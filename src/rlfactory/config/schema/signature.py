@@ -30,7 +30,7 @@ RUNTIME_ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "dynamics": ("process",),
     "hardware": ("loss_scaling",),
     "model": ("device", "has_critic", "memory", "precision", "prompt_cache", "seed"),
-    "optimizer": ("matrices", "params"),
+    "optimizer": ("params", "trained_model"),
     "regularizer": ("dynamics",),
     "reward": ("device",),
 }
