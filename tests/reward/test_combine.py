@@ -151,6 +151,7 @@ def test_what_it_needs_is_what_its_parts_need():
     assert (made.media, made.metadata, made.best_score) == ("images", ("x", "y", "z"), 7.0)
     assert combined(parts | {"c": Fixed([1.0])}).best_score is None
     assert combined(parts | {"c": Fixed([1.0])}, weights={"c": 0}).best_score == 3.0
+    assert combined(parts, missing="skip").best_score is None
 
 
 @pytest.mark.parametrize(

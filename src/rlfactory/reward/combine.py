@@ -202,8 +202,9 @@ class Combine(Reward):
             part.check_prompts(listed)
 
     def _best_score(self) -> float | None:
-        """The sum for a perfect sample, if all parts with a weight have a best score."""
-        if self.clips or any(self.parts[part].best_score is None for part in self.counting):
+        """The sum for a perfect sample, if all parts with a weight score it and have a best one."""
+        known = all(self.parts[part].best_score is not None for part in self.counting)
+        if self.clips or self.missing == "skip" or not known:
             return None
         return sum(self.weights[p] * (self.parts[p].best_score or 0.0) for p in self.counting)
 
