@@ -98,7 +98,7 @@ def test_the_gradient_is_the_published_codes(
     assert set(loss.outputs.by_weight_set) == {reference, OLD}
     expected = gradient(model, published(model, batch, 40.0, clip, reference))
     for found, theirs in zip(gradient(model, loss.value), expected, strict=True):
-        torch.testing.assert_close(found, theirs, rtol=1e-4, atol=1e-8)
+        torch.testing.assert_close(found, theirs, rtol=1e-4, atol=3e-7)  # sums of terms of 0.5
 
 
 def test_a_group_has_one_noise_and_one_time(model: ImageModel, roll: Roll) -> None:
