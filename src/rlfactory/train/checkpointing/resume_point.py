@@ -101,7 +101,7 @@ def find_resume_point(
         if step != checkpoint:
             raise ValueError(f"it is that of {step.name}")
         state["config"] = upgrade(state["config"])
-    changes = differences(state["config"], config)
+    changes = differences(state["config"], upgrade(config))
     if config["learning_rate"]["final_scale"] == 1:
         # a longer run goes through the same states; with a decay it has other learning rates
         changes = [change for change in changes if change[0] != "iterations"]
