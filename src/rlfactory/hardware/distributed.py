@@ -109,30 +109,26 @@ class Distributed(Local):
     def validate(options: Mapping[str, Any], run: Mapping[str, Any]) -> Faults:
         """Every process samples the same number of groups; shards are those of whole processes."""
 
-        def nearest(number: int, wanted: int) -> list[int]:
+        def nearest(number: int, wanted: int) -> tuple[int, str]:
             divisors = [n for n in range(1, number + 1) if number % n == 0]
-            return sorted(divisors, key=lambda n: abs(n - wanted))[:3]
+            near = sorted(divisors, key=lambda n: abs(n - wanted))[:3]
+            return near[0], ", ".join(map(str, sorted(near)))
 
-        prompts, processes, size = (
-            run["prompts_per_iteration"],
-            options["processes"],
-            options["shard_size"],
-        )
+        prompts, processes = run["prompts_per_iteration"], options["processes"]
         if prompts % processes:
-            near, more = nearest(prompts, processes), -(-prompts // processes) * processes
+            best, listed = nearest(prompts, processes)
+            more = -(-prompts // processes) * processes
             message = (
                 f"is {processes}, which does not divide the {prompts} groups of an iteration;"
-                f" nearest are {', '.join(map(str, sorted(near)))}, or prompts_per_iteration={more}"
+                f" nearest are {listed}, or prompts_per_iteration={more}"
             )
-            yield "processes", message, f"hardware.processes={near[0]}"
+            yield "processes", message, f"hardware.processes={best}"
         if (tile := options["tile"]) is not None:
             each, unit = prompts // processes * run["group_size"], run["branches"]
             if processes > 1 and each % tile:
-                message = (
-                    f"is {tile}, which does not divide the {each} samples of a process; nearest:"
-                    f" {', '.join(map(str, sorted(nearest(each, tile))))}"
-                )
-                yield "tile", message, f"hardware.tile={nearest(each, tile)[0]}"
+                best, listed = nearest(each, tile)
+                message = f"is {tile}, which does not divide the {each} samples of a process"
+                yield "tile", f"{message}; nearest: {listed}", f"hardware.tile={best}"
             elif processes > 1 and unit > 1 and (tile % unit or run["branch_at"] == "step"):
                 message = f"is {tile}; with branches={unit}, drawn together, it needs one process"
                 yield "tile", message, "hardware.processes=1"
@@ -141,15 +137,11 @@ class Distributed(Local):
                 if options[key] != default:
                     message = f"is {options[key]}, and hardware.strategy=ddp shards nothing"
                     yield key, message, "hardware.strategy=fsdp2"
-        elif size is not None and processes % size:
-            near = nearest(processes, size)
-            listed = ", ".join(map(str, sorted(near)))
-            message = (
-                f"is {size}, which does not divide the {processes} processes; nearest: {listed}"
-            )
-            yield "shard_size", message, f"hardware.shard_size={near[0]}"
-        if options["strategy"] != "fsdp2":
             return
+        if (size := options["shard_size"]) is not None and processes % size:
+            best, listed = nearest(processes, size)
+            message = f"is {size}, which does not divide the {processes} processes"
+            yield "shard_size", f"{message}; nearest: {listed}", f"hardware.shard_size={best}"
         model, optimizer = run["model"], str(run["optimizer"].get("_target_"))
         if model.get("value_path") is not None:
             message = "fsdp2 does not shard a critic of its own; allowed is a value head"

@@ -208,13 +208,8 @@ class FSDPParameters:
 
         FSDP has summed the gradients of sharded parameters in the backward pass.
 
-        Args:
-            parameters: all that is trained.
-            limit: the largest norm that is not scaled down.
-            unscale: of the norm of scaled gradients, that of the gradients, and the factor between.
-
-        Returns:
-            The norm before clipping, the same in all ranks. Nothing waits for the device here.
+        `unscale` gives, of the norm of scaled gradients, that of the gradients and the factor
+        between. Returns the norm before clipping; nothing waits for the device here.
         """
         gradients = [p.grad for p in parameters if p.grad is not None]
         if self._exact:

@@ -52,11 +52,6 @@ def added_by_number(
 ) -> Iterator[Callable[[bool], None]]:
     """Yields a function to call after each backward pass of an update, with whether it counts;
     after the block each of `parameters` has the sum over all ranks. Without a tile nothing is done.
-
-    Args:
-        hardware: this rank's.
-        parameters: all that is trained.
-        first: the number of the first micro-batch of this rank, whose others follow it.
     """
     if hardware.tile is None:
         yield lambda counts: None

@@ -18,7 +18,7 @@ from rlfactory.run.atomic_write import remove_all, write_text
 from rlfactory.run.checkpoint.checksums import checksum
 from rlfactory.run.folder import RunFolder
 from rlfactory.utils.data_files import read_json
-from rlfactory.utils.dotted_keys import file_of, path_values, with_file, with_values
+from rlfactory.utils.dotted_keys import Config, file_of, path_values, with_file, with_values
 
 GROUPS = ("prompts", "reward", "eval_rewards", "eval_sets")
 KINDS = (".txt", ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".gz", ".parquet", ".py")
@@ -27,8 +27,6 @@ LARGEST = 64 * 2**20
 INDEX, MOVED = "index.json", "moved.json"
 MERGED = "merged_adapters"
 """A folder of adapters that are merged into the model, with what says their scale."""
-
-Config = Mapping[str, Any]
 
 
 class _Entry(TypedDict):

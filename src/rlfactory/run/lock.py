@@ -107,10 +107,7 @@ def _acquire(lock: "FileLock", *, create: bool = True) -> bool | None:
 
 
 def _former_owner(folder: Path, acquired: bool | None, take_over: bool) -> str:
-    """A line about an owner that did not release the folder, "" if there is none.
-
-    `acquired` is the result of `_acquire`. Raises RunFolderError as `owned` does.
-    """
+    """A line about an owner that did not release the folder, "" if none; raises as `owned`."""
     owner = _read(folder / OWNER_FILE)
     if owner is None:
         if acquired is False:
@@ -137,10 +134,7 @@ def _former_owner(folder: Path, acquired: bool | None, take_over: bool) -> str:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """An OWNER file; {} where it is damaged, None where there is none.
-
-    RunFolderError where something else lies in its place.
-    """
+    """An OWNER file; {} where it is damaged, None where there is none."""
     try:
         return dict(read_json(path, _Owner))
     except FileNotFoundError:

@@ -126,9 +126,8 @@ class Progress:
         if self.is_live:
             self._live.refresh()
         else:
-            position = (
-                f"{self._finished:>{len(str(self.total_iterations))}}/{self.total_iterations}"
-            )
+            total = str(self.total_iterations)
+            position = f"{self._finished:>{len(total)}}/{total}"
             self._print(f"iteration {position}  {self._facts}  {self._clocks()}")
 
     def say(self, text: str) -> None:

@@ -18,13 +18,14 @@ from rlfactory.run.checkpoint.load import load_checkpoint, load_initial_weights
 from rlfactory.run.disk_errors import OF_DISK, explain_disk_errors
 from rlfactory.run.folder import RunFolder, RunFolderError, try_to_write
 from rlfactory.run.inputs import with_inputs
-from rlfactory.train.build import Config, build
+from rlfactory.train.build import build
 from rlfactory.train.components import Components, NoProgress
 from rlfactory.train.evaluation.build import build_evaluator
 from rlfactory.train.evaluation.evaluation_schedule import EvaluationFiles
 from rlfactory.train.evaluation.evaluator import Evaluator
 from rlfactory.train.process.ranks import single_process_config
 from rlfactory.train.process.worker import read_config
+from rlfactory.utils.dotted_keys import Config
 from rlfactory.utils.errors import UserError
 
 OWN_ENGINE = {"_target_": "rlfactory.engine.own.Own"}

@@ -3,7 +3,7 @@
 import copy
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -31,10 +31,10 @@ from rlfactory.train.operations import record_operations
 from rlfactory.train.sampling.base import Advance
 from rlfactory.train.sampling.choose import build_sampler
 from rlfactory.train.scoring.build import build_rewards, build_scorer, reward_device
+from rlfactory.utils.dotted_keys import Config
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.live_objects import is_reference, resolve
 
-Config = Mapping[str, Any]
 log = logging.getLogger(__name__)
 
 

@@ -21,7 +21,6 @@ from rlfactory.run.metrics import MetricsLog, read
 from rlfactory.run.progress import Progress
 from rlfactory.run.scores import Scores
 from rlfactory.train.build import (
-    Config,
     build,
     build_hardware,
     build_logger,
@@ -52,6 +51,7 @@ from rlfactory.train.listeners import (
 from rlfactory.train.process.ranks import is_peer_lost
 from rlfactory.train.process.signals import Interruption, Stop, StopAwareProgress
 from rlfactory.train.trainer import Trainer
+from rlfactory.utils.dotted_keys import Config
 from rlfactory.utils.errors import TrainingError
 
 log = logging.getLogger(__name__)

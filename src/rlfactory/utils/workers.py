@@ -193,10 +193,7 @@ class LineWorker:
 def start_program(program: Path, flags: Sequence[str], **options: Any) -> "subprocess.Popen[bytes]":
     """Start a Python file, with pipes, in a session of its own: Ctrl-C reaches this process alone.
 
-    Args:
-        program: the file.
-        flags: of the interpreter.
-        options: of `subprocess.Popen`.
+    `flags` are those of the interpreter, `options` those of `subprocess.Popen`.
     """
     return subprocess.Popen(
         [sys.executable, *flags, str(program)],

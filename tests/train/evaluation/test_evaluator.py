@@ -62,6 +62,7 @@ def evaluator(linear: Callable[..., ImageModel]) -> Callable[..., Evaluator]:
             prompts=ShapesPrompts().held_out(24),
             seed=seed,
             progress=NoProgress(),
+            hardware=Local(device="cpu"),
         )
 
     return make

@@ -74,13 +74,20 @@ def load_checkpoint(folder: Path, model: Model) -> None:
     for name in sorted({POLICY, *sets}):
         if difference := _difference(saved, model, name):
             raise RunFolderError(f"{folder} has other weights: {name}/{difference}; {OTHER}")
-    if is_sharded(folder):
+    _load_sets(folder, model, sorted(sets))
+
+
+def _load_sets(checkpoint: Path, model: Model, names: list[str]) -> None:
+    """Restore these weight sets, whose forms are those of the model's."""
+    if is_sharded(checkpoint):
         # imported here: it takes a second that most runs need not wait
         from rlfactory.run.checkpoint.sharded import load_weights
 
-        load_weights(folder, model, sorted(sets))
-    else:
-        model.weights.load_full_state_dict(read_tensors(folder / WEIGHTS_FILE))
+        load_weights(checkpoint, model, names)
+        return
+    saved = read_tensors(checkpoint / WEIGHTS_FILE)
+    wanted = {key: tensor for key, tensor in saved.items() if key.partition("/")[0] in names}
+    model.weights.load_full_state_dict(wanted)
 
 
 def holds_critic(folder: Path) -> bool:
@@ -204,14 +211,7 @@ def load_initial_weights(
                 f"begin_from: {run} trained other weights: {difference}; choose the"
                 " model as that run did, or type begin_from=null"
             )
-        if is_sharded(source):
-            from rlfactory.run.checkpoint.sharded import load_weights
-
-            load_weights(source, model, [POLICY])
-        else:
-            saved = read_tensors(source / WEIGHTS_FILE)
-            policy = {key: tensor for key, tensor in saved.items() if key.startswith(f"{POLICY}/")}
-            model.weights.load_full_state_dict(policy)
+        _load_sets(source, model, [POLICY])
     if reference == "start":
         model.weights.refer_to_policy()
     for name in (EMA, OLD):
@@ -221,11 +221,7 @@ def load_initial_weights(
 
 
 def _adapter_state(adapters: AdapterFile, model: Model) -> dict[str, Tensor]:
-    """The policy with the adapters of a file; what it has beside adapters, a critic, stays.
-
-    Raises:
-        RunFolderError: the file has adapters of other layers, or of other shapes.
-    """
+    """The policy with the adapters of a file; what it has beside adapters, a critic, stays."""
     expected = {k: v for k, v in model.weights.full_state_dict().items() if k.startswith(POLICY)}
     saved = read_tensors(adapters.path)
     state = {}

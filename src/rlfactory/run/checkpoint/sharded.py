@@ -102,11 +102,10 @@ def load_weights(checkpoint: Path, model: Model, names: Iterable[str]) -> None:
     for name in names:
         weights.add(name, copied=True)
     prefixes = tuple(f"{name}/" for name in names)
-    parts = weights.sharded_state_dict()
     stored = _tensors(checkpoint)
     parts = {
         key: part.detach()
-        for key, part in parts.items()
+        for key, part in weights.sharded_state_dict().items()
         # a critic may be missing
         if key.startswith(prefixes) and ("/critic." not in key or f"{WEIGHTS}{key}" in stored)
     }

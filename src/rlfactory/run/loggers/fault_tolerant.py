@@ -149,11 +149,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _plain(state: Any) -> dict[str, Any]:
-    """A logger's state, if a checkpoint can hold it.
-
-    Raises:
-        TypeError, ValueError: it is no mapping of plain values.
-    """
+    """A logger's state; TypeError or ValueError where it is no mapping of plain values."""
     from rlfactory.run.checkpoint.serialization import flatten  # imports torch
 
     if not isinstance(state, dict):

@@ -36,7 +36,8 @@ from rlfactory.tools.export.snippet import (
 )
 from rlfactory.tools.export.upload import Upload
 from rlfactory.tools.restore import add_weight_sets, found_checkpoint, located_config
-from rlfactory.train.build import Config, instantiate_group, merge_adapters_below
+from rlfactory.train.build import instantiate_group, merge_adapters_below
+from rlfactory.utils.dotted_keys import Config
 from rlfactory.utils.errors import UserError
 
 HERE = "."

@@ -27,9 +27,8 @@ from rlfactory.run.environment import changes, numerics
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.metrics import keep_lines
 from rlfactory.utils.data_files import mismatch
+from rlfactory.utils.dotted_keys import Config
 from rlfactory.utils.types import NonNegative, NonNegativeInt
-
-Config = Mapping[str, Any]
 
 log = logging.getLogger(__name__)
 
@@ -53,8 +52,7 @@ class ResumePoint:
                 f"{self.checkpoint} has the moments of {former.get('_target_')}, and optimizer is"
                 f" {own['_target_']}; begin a new run with begin_from={self.checkpoint.parents[1]}"
             )
-        has_new_options = former != own
-        load_optimizer(self.checkpoint, optimizer, bool(has_new_options), model)
+        load_optimizer(self.checkpoint, optimizer, former != own, model)
 
     def warn_of_changes(
         self, hardware: Hardware, config: Config, say: Callable[[str], None]

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from rlfactory.config.prompt_data import set_counts
 from rlfactory.config.schema.targets import instantiate, locate
@@ -15,8 +14,8 @@ from rlfactory.prompts.ops.prompt_list import joined
 from rlfactory.reward.base import Reward
 from rlfactory.train.components import Components, ProgressListener
 from rlfactory.train.evaluation.evaluator import Evaluator, GivenEvaluation
+from rlfactory.utils.dotted_keys import Config
 
-Config = Mapping[str, Any]
 log = logging.getLogger(__name__)
 
 GIVE_PICTURES = (

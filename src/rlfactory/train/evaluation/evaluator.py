@@ -10,7 +10,6 @@ from torch import Tensor
 
 from rlfactory.batch import TokenBatch
 from rlfactory.hardware.base import Hardware
-from rlfactory.hardware.local import Local
 from rlfactory.model.base import Model
 from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.reward.base import Reward, Samples, directions, score_checked
@@ -33,7 +32,6 @@ from rlfactory.utils.text import distinct
 
 EVALUATION_SUFFIX = "_evaluation"
 """The suffix of an evaluation reward's score where the training reward has one of the same name."""
-SINGLE_PROCESS: Hardware = Local(device="cpu")
 TOKENS = "tokens"
 
 
@@ -72,13 +70,13 @@ class Evaluator:
     prompts: list[Prompt]
     seed: int
     progress: ProgressListener
+    hardware: Hardware
     others: Mapping[str, Reward] = field(default_factory=dict)
     scorer: Scorer = field(default_factory=Scorer)
     max_failed: float = 1.0
     separate: bool = False
     noises: int = 1
     given: "GivenEvaluation | None" = None
-    hardware: Hardware = SINGLE_PROCESS
     sets: "Mapping[str, Evaluator]" = field(default_factory=dict)
 
     @property

@@ -2,9 +2,7 @@
 configuration of the same run in a single process.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from rlfactory.config.frozen import IGNORED
 from rlfactory.hardware.base import AllRanksError, Hardware, PeerLostError
@@ -12,8 +10,8 @@ from rlfactory.hardware.process_environment import is_distributed
 from rlfactory.run.checkpoint.checksums import digest
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.log_file import last_line
+from rlfactory.utils.dotted_keys import Config
 
-Config = Mapping[str, Any]
 _TRAFFIC = ("Connection closed by peer", "Connection reset by peer", "gloo/transport", "NCCL")
 """Words by which torch's errors of communication are known; they have no class of their own."""
 

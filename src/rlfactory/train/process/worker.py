@@ -25,7 +25,7 @@ from rlfactory.run.disk_errors import OF_DISK, explain_disk_errors
 from rlfactory.run.folder import RunFolder, RunFolderError, Status
 from rlfactory.run.lock import owned
 from rlfactory.run.log_file import attach_log
-from rlfactory.train.build import Config, build_hardware
+from rlfactory.train.build import build_hardware
 from rlfactory.train.listeners import Listener
 from rlfactory.train.process.begun_code import untrusted_code
 from rlfactory.train.process.ranks import as_peer_lost, logs_of, require_same_config
@@ -33,6 +33,7 @@ from rlfactory.train.process.run_arguments import RunArguments
 from rlfactory.train.process.signals import Stop
 from rlfactory.train.session import Session
 from rlfactory.utils.console import Guarded, print_error, print_status
+from rlfactory.utils.dotted_keys import Config
 from rlfactory.utils.errors import UserError, explained
 from rlfactory.utils.processes import SIGNALS, signal_handlers
 
@@ -152,10 +153,7 @@ def _train(
     force: bool,
     listeners: Sequence[Listener] = (),
 ) -> Status:
-    """Train until the end or a stop; returns the status that the run has then.
-
-    After an error, which is raised, the status is `failed`, and the log has the traceback.
-    """
+    """Train until the end or a stop, and return the run's status; after an error it is `failed`."""
     is_alone = not is_distributed(config["hardware"])
     try:
         for old in [] if is_alone else logs_of(folder):

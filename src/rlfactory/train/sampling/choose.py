@@ -1,6 +1,5 @@
 """Builds the sampler that fits a model and an algorithm."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,8 +12,7 @@ from rlfactory.model.pipelines.noise_levels import noise_levels
 from rlfactory.train.sampling.base import Advance, Sampler
 from rlfactory.train.sampling.image_sampler import ImageSampler
 from rlfactory.train.sampling.trajectories import RolloutSpec
-
-Config = Mapping[str, Any]
+from rlfactory.utils.dotted_keys import Config
 
 
 def _text_sampler(

@@ -78,10 +78,7 @@ class GivenSampler(TextSampler):
             log.warning("%d completions that are learned are cut by %s, and have no end", cut, by)
 
     def _rollout(self, request: RolloutRequest) -> Iterator[Tokens]:
-        """The tokens of the data, with likelihoods and values of 0, as nothing compares with them.
-
-        Completions longer than `length` tokens are cut, and have no end.
-        """
+        """The tokens of the data, with likelihoods and values of 0: nothing compares with them."""
         # all rows at once, so that batches have the same width on every rank
         whole = self._tokens_of([self.completion(*member) for member in request.members])
         for chunk in self._chunks(request.index):

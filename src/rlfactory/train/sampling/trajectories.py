@@ -89,7 +89,7 @@ def integrate(
     for step, (t, t_next, eps) in enumerate(zip(times[:-1], times[1:], noises, strict=True)):
         if on_state is not None:
             on_state(step, x)
-        now, then = _rows(t, x), _rows(t_next, x)
+        now, then = t.expand(len(x)), t_next.expand(len(x))
         before, prediction = x, model.predict(x, now, condition)
         x = dynamics.step(x, prediction, now, then, noise=eps).next
     if dynamics.decode == "x0":
@@ -120,7 +120,7 @@ def sample_with_transitions(
     times = to_device(times, x.device)
     for i, noise in zip(spec.steps, spec.noise.unbind(1), strict=True):
         x = stored(integrate_ode(model, condition, x, times[at : i + 1]), spec.dtype)
-        t, t_next, at = _rows(times[i], x), _rows(times[i + 1], x), i + 1
+        t, t_next, at = times[i].expand(len(x)), times[i + 1].expand(len(x)), i + 1
         prediction = model.predict(x, t, condition)
         step = draw(spec, x, prediction, t, t_next, noise)
         transitions.append(transition(spec, x, t, t_next, step))
@@ -160,7 +160,7 @@ def sample_branched(
     steps_of = [[i] for i in spec.steps] if spec.branch_at == "step" else [spec.steps]
     per_start = len(steps_of) * branches
     grid = torch.arange(len(starts) * per_start).view(len(starts), -1, branches)
-    start_condition, results = _every(condition, per_start), []
+    start_condition, results = index_rows(condition, grid[:, 0, 0]), []
     for steps, rows in zip(steps_of, grid.unbind(1), strict=True):
         # the ODE from the step before is shared by all later steps
         x, at = integrate_ode(model, start_condition, x, times[at : steps[0] + 1]), steps[0]
@@ -191,12 +191,6 @@ def _sample_in_slices(
         results.append(sample_with_transitions(model, *own, times, part))
     latents, transitions = (concat(column) for column in zip(*results, strict=True))
     return latents, transitions
-
-
-def _every(condition: Condition, n: int) -> Condition:
-    """Every n-th row, from the first: the condition of each start."""
-    rows = len(next(iter(condition.tensors.values())))
-    return index_rows(condition, torch.arange(0, rows, n))
 
 
 def draw(
@@ -233,8 +227,3 @@ def stack(steps: Sequence[Transitions]) -> Transitions:
         for name, column in columns.items()
     }
     return Transitions(**stacked)
-
-
-def _rows(t: Tensor, x: Tensor) -> Tensor:
-    """A time on the device of `x` as `[B]`, one for each row."""
-    return t.expand(len(x))

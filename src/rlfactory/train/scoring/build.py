@@ -14,9 +14,8 @@ from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import Reward, RewardError, Samples, require_videos, score_checked
 from rlfactory.train.sampling.base import Advance
 from rlfactory.train.scoring.async_scorer import Scorer, networks_of
+from rlfactory.utils.dotted_keys import Config
 from rlfactory.utils.images import evenly_spaced
-
-Config = Mapping[str, Any]
 
 
 def reward_device(config: Config, default: torch.device) -> torch.device:
