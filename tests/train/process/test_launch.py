@@ -160,25 +160,24 @@ def test_the_error_of_another_rank_is_said_where_rank_0_could_not(
     assert capfd.readouterr().err.strip() == "error: process 1 failed: RewardError: no"
 
 
-@pytest.mark.slow
+def failure(exitcode: int, timestamp: int = 100) -> Any:
+    return SimpleNamespace(exitcode=exitcode, timestamp=timestamp)
+
+
 def test_rank_0_says_by_itself_why_it_failed(
-    plays: Plays, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = plays("print('error: x', file=sys.stderr) if rank == 0 else None", "sys.exit(1)")
-    (arguments.run / "log_rank1.txt").write_text("RewardError: no\n")
-    (arguments.run / "STATUS").write_text("done\n")
-    assert launch(arguments, NODE) == 1
-    assert capfd.readouterr().err.strip() == "error: x"
-    assert status(arguments) == "done", "all was done before a rank failed"
+    (tmp_path / "log_rank1.txt").write_text("RewardError: no\n")
+    (tmp_path / "STATUS").write_text("done\n")
+    launch_module._report_failure({1: failure(1), 0: failure(1)}, RunFolder(tmp_path))
+    assert not capfd.readouterr().err
+    assert RunFolder(tmp_path).read_status() == "done", "all was done before a rank failed"
 
 
 def test_a_rank_that_torchrun_had_to_kill_did_not_answer(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def failure(exitcode: int, timestamp: int) -> Any:
-        return SimpleNamespace(exitcode=exitcode, timestamp=timestamp)
-
-    failures = {0: failure(1, 100), 2: failure(-15, 100), 1: failure(-9, 100 + TORCHRUN_GRACE)}
+    failures = {0: failure(1), 2: failure(-15), 1: failure(-9, 100 + TORCHRUN_GRACE)}
     launch_module._report_failure(failures, RunFolder(tmp_path))
     assert capfd.readouterr().err == "error: process 1 did not answer, and was killed\n"
 
