@@ -117,7 +117,8 @@ OF_TEXTS = {
     *("reward/lexicon", "reward/randomwalks", "reward/coherence", "reward/json"),
 }
 NOT_INSTALLED = {
-    *("optimizer/adamw_8bit", "logger/trackio", "engine/vllm", "model/smollm2"),
+    *("optimizer/adamw_8bit", "engine/vllm", "model/smollm2"),
+    *("logger/trackio", "logger/mlflow", "logger/swanlab"),
     *("recipe/smollm2_dpo", "recipe/smollm2_grpo_token", "recipe/smollm2_sft"),
 }
 """What needs a package that the tests do without: their own tests have stand-ins, or the marker

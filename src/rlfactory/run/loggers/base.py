@@ -155,9 +155,14 @@ class HostedRun(Logger):
     def start(self, run_dir: Path, config: Mapping[str, Any]) -> None:
         """Open the run whose id the folder holds, or a new one, and store its id."""
         path = run_dir / f"{self.service}_id"
-        self.id = new_id() if self._restarts else known_id(path, self.id)
+        known = None if self._restarts else known_id(path, self.id)
+        self.id = known or self.first_id()
         self.open(run_dir, config)
         write_text(path, f"{self.id}\n")
+
+    def first_id(self) -> str | None:
+        """A new id; None where the service gives it, and `open` notes it."""
+        return uuid.uuid4().hex[:8]
 
     @abstractmethod
     def open(self, run_dir: Path, config: Mapping[str, Any]) -> None:
@@ -229,12 +234,7 @@ def group_of(run_dir: Path) -> str | None:
     return f"{table['name']}-{table['size']}"
 
 
-def known_id(path: Path, saved: str | None = None) -> str:
-    """The run id in the file `path`, else the `saved` one of a checkpoint, else a new one."""
+def known_id(path: Path, saved: str | None = None) -> str | None:
+    """The run id in the file `path`, else the `saved` one of a checkpoint, if there is one."""
     kept = read_text(path, remedy="remove it").strip() if path.exists() else ""
-    return kept or (saved if isinstance(saved, str) else "") or new_id()
-
-
-def new_id() -> str:
-    """A random run id."""
-    return uuid.uuid4().hex[:8]
+    return kept or (saved if isinstance(saved, str) and saved else None)
