@@ -90,9 +90,41 @@ def test_openrlhf_has_two_ways_to_name_its_options(tmp_path: Path) -> None:
 
 
 def test_other_trainers_of_openrlhf_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.sh").write_text("deepspeed --module openrlhf.cli.train_sft --pretrain a/b")
-    with pytest.raises(PlanError, match="has the keys of no known library"):
+    (tmp_path / "a.sh").write_text("deepspeed --module openrlhf.cli.train_rm --pretrain a/b")
+    with pytest.raises(PlanError, match="train_ppo, train_sft and train_dpo are"):
         translate_file(str(tmp_path / "a.sh"))
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (
+            "openrlhf.cli.train_sft --model.model_name_or_path a/b --data.dataset c/d"
+            " --data.input_key q --data.output_key a --train.batch_size 64 --adam.lr 2e-6",
+            "algo=sft prompts_per_iteration=64 micro_batch=2 algo.length=2048 prompts.column=q"
+            " algo.column=a optimizer.lr=2e-06 precision=bf16 model.text_role=none",
+        ),
+        (
+            "openrlhf.cli.train_sft --pretrain a/b --dataset c/d --input_key text",
+            "algo=sft prompts_per_iteration=128 prompts.column=text algo.column=null",
+        ),
+        (
+            "openrlhf.cli.train_dpo --pretrain a/b --dataset c/d --apply_chat_template --beta 0.2"
+            " --chosen_key good --rejected_key bad --ipo --micro_train_batch_size 1",
+            "algo=dpo micro_batch=2 algo.length=512 algo.chosen=good algo.rejected=bad"
+            " algo.beta=0.2 algo.loss_type=ipo model.text_role=user optimizer.lr=1e-05",
+        ),
+        (
+            "verl.trainer.fsdp_sft_trainer model.partial_pretrain=a/b data.train_files=c.parquet"
+            " data.prompt_key=q data.micro_batch_size_per_gpu=2 trainer.logger=swanlab",
+            "algo=sft prompts_per_iteration=256 micro_batch=2 prompts.column=q algo.column=answer"
+            " optimizer.lr=1e-05 learning_rate.schedule=cosine logger=swanlab",
+        ),
+    ],
+)
+def test_trainers_of_given_completions(tmp_path: Path, command: str, words: str) -> None:
+    (tmp_path / "a.sh").write_text(f"torchrun -m {command}")
+    assert {*words.split()} <= {*translate_file(str(tmp_path / "a.sh")).command()}
 
 
 @pytest.mark.parametrize(

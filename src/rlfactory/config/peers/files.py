@@ -123,7 +123,7 @@ def of_keys(content: Content, processes: int, program: str = "") -> Translation 
         trainer = _chosen("rlhf_type", str(content.get("rlhf_type", "sft")))
     elif library == "Flow-Factory":
         processes = int(content.get("num_processes") or 1)
-    return None if library is None else translate(library, content, processes, trainer)
+    return None if library is None else translate(library, content, processes, trainer, program)
 
 
 def _trainer_of_program(program: str, content: Content) -> str | None:
@@ -239,7 +239,11 @@ def _rows(rows: Iterable[Content], found: Mapping[str, Content]) -> Iterator[Con
 
 
 def translate(
-    library: str, content: Content, processes: int = 1, trainer: str | None = None
+    library: str,
+    content: Content,
+    processes: int = 1,
+    trainer: str | None = None,
+    program: str = "",
 ) -> Translation:
     """Translate the options of a library, nested or dotted, that are for a number of GPUs.
 
@@ -254,7 +258,7 @@ def translate(
     own = data.get("trainers", {}).get(trainer, {}).get("defaults", {})
     base = libraries()["TRL"]["trainers"].get(trainer, {}).get("defaults", {})
     given = {**base, **data.get("defaults", {}), **own, **given}
-    known = {**given, "library": library, "processes": processes}
+    known = {**given, "library": library, "program": program, "processes": processes}
     made = Translation(library, given, known, vars(computed))
     made.type(*data.get("words", "").split(), *([f"algo={trainer}"] if trainer else []))
     for row in data["rows"]:
