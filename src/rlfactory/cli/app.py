@@ -148,12 +148,11 @@ def start(plan: "Plan", typed: Sequence[str]) -> int:
 
     use_portable_kernels(plan.config["hardware"])  # before anything imports torch
     if is_non_main(plan.config["hardware"]):  # a launcher has started the same command as rank 0
-        import yaml
-
         from rlfactory.train.process.worker import run_non_main_process
+        from rlfactory.utils.data_files import load_yaml
 
         silence_notices()
-        return run_non_main_process(None, yaml.safe_load(plan.frozen()), force=FORCE in typed)
+        return run_non_main_process(None, load_yaml(plan.frozen()), force=FORCE in typed)
     require_possible(plan.config)
     frozen = existing_config(plan)
     replace = frozen is not None and replaces(plan, frozen)

@@ -7,11 +7,10 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-import yaml
-
 from rlfactory.config.options import options
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.config.schema.root import GROUPS
+from rlfactory.utils.data_files import load_yaml
 from rlfactory.utils.text import typed_path
 
 _EVALUATION = """
@@ -26,7 +25,7 @@ DECODING_KEYS = ("dynamics.temperature", "dynamics.top_k", "dynamics.top_p")
 def command_table() -> dict[str, Any]:
     """The content of `commands.yaml`."""
     text = Path(__file__).with_name("commands.yaml").read_text(encoding="utf-8")
-    return yaml.safe_load(text)
+    return load_yaml(text)
 
 
 def parsed(command: str, words: Sequence[str], **facts: str) -> argparse.Namespace:

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rlfactory.config.checks.prompt_files import undownloaded_prompts
 from rlfactory.config.frozen import (
     MISSING,
@@ -29,6 +27,7 @@ from rlfactory.run.inputs import keep_inputs
 from rlfactory.run.lock import require_free
 from rlfactory.tools.extend import is_done, keep_config
 from rlfactory.train.process.begun_code import remember_code
+from rlfactory.utils.data_files import load_yaml
 from rlfactory.utils.dotted_keys import with_absolute_paths
 
 Config = Mapping[str, Any]
@@ -73,7 +72,7 @@ def replaces(plan: Plan, frozen: Config) -> bool:
 
 def _differences(plan: Plan, frozen: Config) -> list[Difference]:
     """A plan's differences from a run's upgraded configuration, whose paths may be relative."""
-    return differences(with_absolute_paths(frozen), upgrade(yaml.safe_load(plan.frozen())))
+    return differences(with_absolute_paths(frozen), upgrade(load_yaml(plan.frozen())))
 
 
 def require_usable(plan: Plan) -> None:
@@ -114,7 +113,7 @@ def resumable(plan: Plan, frozen: Config, force: bool, take_over: bool = False) 
     require_unlocked(plan.run_dir, take_over)
     if not force:
         require_same(plan, frozen)
-    if force and differences(frozen, yaml.safe_load(plan.frozen())):
+    if force and differences(frozen, load_yaml(plan.frozen())):
         folder = RunFolder(plan.run_dir)
         keep_config(folder)
         remember_code(folder, plan.config)

@@ -12,15 +12,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rlfactory.config.options import packaged_folder
 from rlfactory.config.problems import Problem
 from rlfactory.config.schema.root import COMPONENTS
 from rlfactory.config.schema.signature import parameters_of
 from rlfactory.config.schema.targets import is_allowed, is_installed, trusted_by, with_defaults
 from rlfactory.config.schema_problems import LACKING, all_node_problems, root_problems
-from rlfactory.utils.data_files import FileError, mismatch, read_yaml
+from rlfactory.utils.data_files import FileError, load_yaml, mismatch, read_yaml
 from rlfactory.utils.dotted_keys import last_part, merged, texts
 from rlfactory.utils.live_objects import is_reference
 
@@ -79,7 +77,7 @@ def upgrade(frozen: Config) -> dict[str, Any]:
 @cache
 def _later_keys() -> Config:
     """`LATER_KEYS`, and this version's defaults of keys that change no result at any value."""
-    defaults = yaml.safe_load((packaged_folder("conf") / "config.yaml").read_text(encoding="utf-8"))
+    defaults = load_yaml((packaged_folder("conf") / "config.yaml").read_text(encoding="utf-8"))
     return {**LATER_KEYS, **{key: defaults[key] for key in NO_EFFECT_ON_RESULTS}}
 
 

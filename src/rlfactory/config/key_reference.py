@@ -16,6 +16,7 @@ from rlfactory.config.schema.signature import Parameter, lineage, parameters_of
 from rlfactory.config.schema.static_names import TargetError, find_definition
 from rlfactory.config.schema.targets import with_defaults
 from rlfactory.config.words import typed_value
+from rlfactory.utils.data_files import load_yaml, yaml_loader
 from rlfactory.utils.dotted_keys import last_part, leaves, value_at
 from rlfactory.utils.types import describe
 
@@ -154,7 +155,7 @@ def comments(path: Path) -> dict[str, str]:
 def settings(path: Path) -> dict[str, Setting]:
     """The keys of a YAML file in order, and how each has its value."""
     text = path.read_text(encoding="utf-8")
-    return dict(_settings(yaml.compose(text, yaml.SafeLoader), _prefix(path), text))
+    return dict(_settings(yaml.compose(text, yaml_loader()), _prefix(path), text))
 
 
 def _settings(node: yaml.Node | None, prefix: str, text: str) -> Iterator[tuple[str, Setting]]:
@@ -181,6 +182,6 @@ def _prefix(path: Path) -> str:
 @cache
 def _content(path: Path) -> dict[str, Any]:
     """The values that a file gives, from the root on."""
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    content = load_yaml(path.read_text(encoding="utf-8"))
     content = content if isinstance(content, dict) else {}
     return {path.parent.name: content} if _prefix(path) else content

@@ -7,8 +7,6 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, TypeGuard
 
-import yaml
-
 from rlfactory.config.composites import function_node, is_function, option_values
 from rlfactory.config.composition import ComposedConfig
 from rlfactory.config.options import options
@@ -18,6 +16,7 @@ from rlfactory.config.words import typed_value
 from rlfactory.model.lm.trainable import lora_options, model_fault, tokenizer_fault
 from rlfactory.model.pipelines.families import BY_PIPELINE, family_of
 from rlfactory.model.pipelines.local_models import LANGUAGE_OPTION, TEXT_TO_IMAGE
+from rlfactory.utils.data_files import load_yaml
 from rlfactory.utils.live_objects import PREFIX, unwrapped
 from rlfactory.utils.text import plural
 
@@ -176,7 +175,7 @@ def algo_option(algo: Any) -> str:
 
 def ancestor_option(group: str, kind: type) -> str | None:
     """The option of the nearest shipped ancestor of a class; None if it has none."""
-    files = {n: yaml.safe_load(path.read_text("utf-8")) for n, path in options(group).items()}
+    files = {n: load_yaml(path.read_text("utf-8")) for n, path in options(group).items()}
     targets = {content[group]["_target_"]: name for name, content in files.items()}
     names = (f"{ancestor.__module__}.{ancestor.__qualname__}" for ancestor in kind.__mro__)
     return next((targets[name] for name in names if name in targets), None)

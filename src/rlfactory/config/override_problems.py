@@ -40,6 +40,7 @@ from rlfactory.config.problems import (
 )
 from rlfactory.config.schema.root import COMPONENTS, GROUPS
 from rlfactory.config.schema.signature import parameters_of
+from rlfactory.utils.data_files import load_yaml
 from rlfactory.utils.dotted_keys import last_part, leaves
 
 Config = Mapping[str, Any]
@@ -310,7 +311,7 @@ def _keys_of(group: str, places: Sequence[str]) -> dict[str, list[str]]:
 def _keys(path: Path, group: str) -> frozenset[str]:
     """The keys of an option: its target's parameters, read from source, and those in its file."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = load_yaml(path.read_text(encoding="utf-8"))
         node = content.get(group, content)
     except (OSError, ValueError, yaml.YAMLError, AttributeError):
         return frozenset()

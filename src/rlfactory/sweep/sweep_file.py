@@ -12,7 +12,7 @@ import yaml
 from rlfactory.config.options import packaged_folder
 from rlfactory.config.problems import PlanError, Problem, unknown_key, unknown_name
 from rlfactory.sweep.table import BEFORE, Claim, Row, TableInfo, Task, form_problems, nested
-from rlfactory.utils.data_files import mismatches
+from rlfactory.utils.data_files import load_yaml, mismatches
 
 Words = list[str]
 
@@ -76,7 +76,7 @@ def file_of(name: str) -> Path:
 def read_sheet(path: Path) -> SweepFile:
     """Read a file; PlanError with all that is wrong with it."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = load_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise PlanError([Problem(str(path), f"can't be read: {reason}")]) from error

@@ -5,12 +5,11 @@ algorithms that follow the gradient of a reward (`requires = "states"`).
 import math
 from collections.abc import Iterator
 
-import yaml
-
 from rlfactory.config.checks.base import Config, Traits, is_algorithm_mismatched, only, penalties
 from rlfactory.config.options import options
 from rlfactory.config.problems import Problem
 from rlfactory.config.schema.signature import trait
+from rlfactory.utils.data_files import load_yaml
 
 
 def require_matching_algorithm(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -170,7 +169,7 @@ def require_valid_terms(config: Config, traits: Traits) -> Iterator[Problem]:
 def _with_gradient() -> Iterator[str]:
     """The names of the rewards that have one."""
     for name, path in options("reward").items():
-        if trait((yaml.safe_load(path.read_text()) or {}).get("reward"), "differentiable"):
+        if trait((load_yaml(path.read_text()) or {}).get("reward"), "differentiable"):
             yield name
 
 

@@ -22,6 +22,7 @@ from rlfactory.config.peers import computed
 from rlfactory.config.peers.importer import Translation
 from rlfactory.config.peers.shell_command import Options, PlainSafeLoader, of_shell
 from rlfactory.config.problems import PlanError, Problem
+from rlfactory.utils.data_files import load_yaml
 from rlfactory.utils.dotted_keys import leaves, value_at
 from rlfactory.utils.text import plural
 
@@ -223,7 +224,7 @@ def trainer_of(content: Content) -> str | None:
 def libraries() -> Mapping[str, Mapping[str, Any]]:
     """The data of each library, by its name."""
     files = sorted((Path(__file__).parent / "libraries").glob("*.yaml"))
-    found = {file.stem: yaml.safe_load(file.read_text(encoding="utf-8")) for file in files}
+    found = {file.stem: load_yaml(file.read_text(encoding="utf-8")) for file in files}
     for data in found.values():
         nothing = data.get("nothing", {})
         data["nothing"] = {**found.get(nothing.get("include"), {}).get("nothing", {}), **nothing}

@@ -5,13 +5,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rlfactory.prompts.base import Prompt, PromptError, Prompts, item_indices, spread_indices
 from rlfactory.prompts.ops.data_rows import Placed
 from rlfactory.prompts.ops.held_out import held_out_texts, sameness
 from rlfactory.prompts.ops.pictured import pictured
 from rlfactory.prompts.ops.row_forms import EmptyCellError, is_left_out, read_row, same_form
+from rlfactory.utils.data_files import load_yaml
 
 log = logging.getLogger(__name__)
 TEXTS = Path(__file__).parents[1] / "texts"
@@ -20,7 +19,7 @@ TEXTS = Path(__file__).parents[1] / "texts"
 
 def shipped_texts(source: str) -> dict[str, tuple[str, ...]]:
     """The texts that a source is made of, by kind, in the order of its file."""
-    content = yaml.safe_load((TEXTS / f"{source}.yaml").read_text(encoding="utf-8"))
+    content = load_yaml((TEXTS / f"{source}.yaml").read_text(encoding="utf-8"))
     return {kind: tuple(texts) for kind, texts in content.items()}
 
 
