@@ -168,13 +168,13 @@ def test_a_slow_server(elsewhere, samples_of, caplog):
     release = threading.Event()
 
     def slow(body):
-        release.wait(5)
+        release.wait(60)
         return lengths(body)
 
     reward = text_reward(elsewhere(slow), timeout=0.1, retries=1)
     began = monotonic()
     assert reward.score(samples_of(["a"]))["length"].isnan().all()
-    assert monotonic() - began < 2
+    assert monotonic() - began < 30
     assert "no complete answer within 0.1 s (attempt 2, the last)" in caplog.text
     release.set()
 

@@ -129,7 +129,7 @@ def test_what_is_no_file_is_told_at_once(tmp_path: Path, kind: str) -> None:
     for read in (read_text, read_json, read_yaml):
         with pytest.raises(FileError, match="values.json: ") as caught:
             read(path)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert ("line 2 is not UTF-8" in str(caught.value)) == (kind == "no UTF-8")
     assert read_shown(path) == ("{}\n\ufffd" if kind == "no UTF-8" else "")
 

@@ -82,7 +82,7 @@ def test_what_was_tried_and_what_to_type_is_said_at_once(
     began = time.monotonic()
     with pytest.raises(ModelError, match=rf"^{key}={ID} ?\S") as raised:
         load()
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 20
     for word in [*words, f"{key}=FOLDER"]:
         assert word in str(raised.value)
     if answer in ("offline", "no network", "slow"):
@@ -128,7 +128,7 @@ def test_what_is_here_loads_without_the_hub(
     (kept / "refs" / "main").write_text("abc")
     began = time.monotonic()
     network, _ = load_language_model(ID)
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 20
     assert network.config.n_layer == 2
 
 

@@ -283,5 +283,7 @@ def test_an_interruption_does_not_wait_for_attempts():
 
     began = monotonic()
     with pytest.raises(KeyboardInterrupt):
-        client(_raw_server(_never_reads), retries=9).post_each("/score", 3, interrupt, size)
-    assert monotonic() - began < 4
+        client(_raw_server(_never_reads), retries=9, timeout=60).post_each(
+            "/score", 3, interrupt, size
+        )
+    assert monotonic() - began < 30
