@@ -157,8 +157,8 @@ def test_an_error_is_raised_by_the_next_call_and_once(call: str) -> None:
 def test_a_check_finds_an_error_once_it_is_there() -> None:
     writer, ended = BackgroundWriter(), threading.Event()
     writer.do(lambda: (ended.set(), broken())[1])
-    ended.wait(10)
-    time.sleep(0.05)
+    ended.wait(30)
+    time.sleep(0.2)
     with pytest.raises(OSError, match="disk"):
         writer.check()
     writer.close()

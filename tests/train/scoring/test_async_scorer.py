@@ -93,12 +93,16 @@ def test_what_fails_in_the_background_is_raised_where_it_is_waited_for() -> None
 
 
 def test_a_failure_is_raised_while_others_are_still_drawn() -> None:
+    failing = Event()
+
     def fail(call: int) -> None:
+        failing.set()
         raise KeyError("at once")
 
     with Scorer().begin(Judge(fail), SIZE) as gathering:
         gathering.add(samples(0, 3))
-        sleep(0.05)
+        failing.wait(30)
+        sleep(0.2)
         with pytest.raises(KeyError, match="at once"):
             gathering.add(samples(3, 3))
 
