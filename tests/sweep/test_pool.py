@@ -77,7 +77,7 @@ def test_a_process_that_outlives_its_sweep_is_waited_for(
 
 
 def test_two_commands_do_not_run_one_sweep(drive: Drive, tmp_path: Path) -> None:
-    first = drive("seed=0", pace=0.2)
+    first = drive("seed=0", pace=2)
     wait_for(lambda: (tmp_path / FOLDER / "sweep.json").exists())
     code, _, err = ended(drive("seed=0"))
     assert code == 2
@@ -92,7 +92,7 @@ def test_two_commands_do_not_run_one_sweep(drive: Drive, tmp_path: Path) -> None
 def test_being_asked_to_stop_is_passed_on(
     drive: Drive, tmp_path: Path, number: int, word: str
 ) -> None:
-    process = drive("seed=0", "jobs=2", pace=0.2)
+    process = drive("seed=0", "jobs=2", pace=1)
     first, staged, later = (
         tmp_path / FOLDER / name
         for name in ("v-grpo-one-s0", "two-stages-stage-1-s0", "two-stages-stage-2-s0")
