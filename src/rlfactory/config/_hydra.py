@@ -37,6 +37,7 @@ from omegaconf.resolvers import oc
 
 from rlfactory.config.options import packaged_folder
 from rlfactory.config.schema.targets import with_defaults
+from rlfactory.utils.data_files import yaml_loader
 
 CompositionError = (
     *(HydraException, OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError),
@@ -205,7 +206,7 @@ def _read_yaml(path: Path, group: str, *state: int) -> dict[str, Any]:
 def _loader() -> Any:
     """OmegaConf's loader, derived from the C library's: Python's takes a third of a plan's time."""
     python_loader = yaml.SafeLoader
-    yaml.SafeLoader = getattr(yaml, "CSafeLoader", python_loader)  # type: ignore[misc]
+    yaml.SafeLoader = yaml_loader()  # type: ignore[misc]
     try:
         return get_yaml_loader()
     finally:

@@ -26,6 +26,8 @@ def test_files_show_what_they_are_for(tmp_path: Path) -> None:
 def test_a_command_is_known_by_its_program_and_a_file_by_its_keys() -> None:
     assert library_of({"model": "x"}, "swift sft") == "ms-swift"
     assert library_of({"rollout_batch_size": 8}, "") == "OpenRLHF"
+    assert library_of({"model": "x"}, "-m verl.trainer.fsdp_sft_trainer") == "verl SFT"
+    assert library_of({"model": "x"}, "python my_sft_trainer.py") is None
     assert library_of({"model": "x"}, "") is None
 
 

@@ -96,7 +96,8 @@ def _parsed(text: str, file: Path) -> Any:
 def library_of(content: Content, program: str) -> str | None:
     """The library of options, by the program that they are given to or by most of their keys."""
     keys, data = [key for key, _ in leaves(content)], libraries()
-    if named := next((n for n, own in data.items() if own.get("program", "\0") in program), None):
+    programs = {name: own["program"] for name, own in data.items() if "program" in own}
+    if named := next((n for n, pattern in programs.items() if re.search(pattern, program)), None):
         return named
     known = {
         name: len(wanted)
@@ -226,8 +227,9 @@ def libraries() -> Mapping[str, Mapping[str, Any]]:
     files = sorted((Path(__file__).parent / "libraries").glob("*.yaml"))
     found = {file.stem: load_yaml(file.read_text(encoding="utf-8")) for file in files}
     for data in found.values():
-        nothing = data.get("nothing", {})
-        data["nothing"] = {**found.get(nothing.get("include"), {}).get("nothing", {}), **nothing}
+        for name in ("nothing", "renamed"):
+            own = data.get(name, {})
+            data[name] = {**found.get(own.get("include"), {}).get(name, {}), **own}
         data |= {name: [*_rows(data.get(name, ()), found)] for name in ("rows", "last")}
     return {data["library"]: data for data in found.values()}
 

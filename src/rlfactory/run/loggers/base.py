@@ -126,7 +126,7 @@ class NoLogger(Logger):
 class HostedRun(Logger):
     """A run of a service that knows it by an id, which the run folder's file SERVICE_id keeps.
 
-    Its package has `Image` and `Table`, as W&B's.
+    Its package has `Image` and `Table`, as W&B's, unless its class records them otherwise.
 
     Attributes:
         service: the name of its package, and of the id's file and key.

@@ -69,7 +69,7 @@ class MLflow(Tracked):
 
     def table(self, iteration: int, name: str, table: SampleTable) -> None:
         """Append the rows, without images, to the run's table of this name."""
-        columns = dict(zip(table.columns, map(list, zip(*table.rows, strict=True)), strict=True))
+        columns = {head: [row[k] for row in table.rows] for k, head in enumerate(table.columns)}
         columns["iteration"] = [iteration] * len(table.rows)
         self._package.log_table(columns, f"{name}.json")
 

@@ -18,7 +18,7 @@ from rlfactory.run.loggers.base import logger_links
 from rlfactory.run.scores import Scores, read_sets, set_pairs
 from rlfactory.tools.export.base_model import BaseModel, command_without_folders, without_folders
 from rlfactory.tools.export.snippet import Snippet
-from rlfactory.utils.data_files import read_shown
+from rlfactory.utils.data_files import load_yaml, read_shown
 from rlfactory.utils.text import fenced, plural
 
 Config = Mapping[str, Any]
@@ -59,7 +59,7 @@ def write_card(folder: Path, info: ExportInfo, snippet: Snippet, notes: Sequence
 
     No path of this machine is in them: only the names of its files and folders.
     """
-    content = without_folders(yaml.safe_load(info.run.config.read_text(encoding="utf-8")))
+    content = without_folders(load_yaml(info.run.config.read_text(encoding="utf-8")))
     config = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
     (folder / CONFIG_FILE).write_text(config, encoding="utf-8")
     hub_id, command = info.base.hub_id, read_shown(info.run.command).strip()
