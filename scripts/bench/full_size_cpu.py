@@ -1,9 +1,9 @@
 """Models of published size on a CPU, from a folder to an opened export: `full_size.py --cpu`.
 
 A model is saved as its makers save it: float16, in shards, with its text encoders. Weights are
-random, and the tokenizers those of small models that ship. The commands of a user follow, each in a
-process of its own: two iterations, killed after the first; `resume`; `export`; the export is opened
-without rlfactory and used. `peak` is the largest resident memory of a command that trains,
+random and the tokenizers those of small models, but SmolLM2's. The commands of a user follow, each
+in a process of its own: two iterations, killed after the first; `resume`; `export`; the export is
+opened without rlfactory and used. `peak` is the largest resident memory of a command that trains,
 `expected` that of its plan.
 """
 
@@ -11,15 +11,16 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from published import materialised, named, part
-from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
 from rlfactory.config.memory.devices import GIB
 from rlfactory.config.memory.model_parts import published
@@ -51,23 +52,6 @@ assert model.generate(**tokens, max_new_tokens=4).shape[1] > tokens.input_ids.sh
 """
 
 
-@dataclass(frozen=True)
-class Case:
-    """A model, the words of its run, and the small models whose tokenizers it takes."""
-
-    model: str
-    words: Sequence[str]
-    zoo: str
-    size: int = 0
-
-
-CASES = {
-    "sd14": Case("sd14", ["algo=ddpo", "precision=fp32", *IMAGES], "tiny_sd", 128),
-    "sd35_medium": Case("sd35", ["algo=nft", "precision=bf16", *IMAGES], "tiny_sd3", 128),
-    "qwen3_0.6b": Case("qwen3", ["algo=grpo_token", *TEXTS], "tiny_gpt2"),
-}
-
-
 def save_images(name: str, zoo: str, folder: Path) -> None:
     """The pipeline of a family, whole."""
     described, cpu = published()[name], torch.device("cpu")
@@ -87,7 +71,13 @@ def save_images(name: str, zoo: str, folder: Path) -> None:
     pipe.save_pretrained(folder, max_shard_size=SHARD)
 
 
-def save_texts(zoo: str, folder: Path) -> None:
+def save_texts(model: Any, zoo: str, folder: Path) -> None:
+    """A causal LM with the tokenizer of a model that ships."""
+    model.half().save_pretrained(folder, max_shard_size="100MB")
+    AutoTokenizer.from_pretrained(zoo_path(zoo)).save_pretrained(folder)
+
+
+def save_qwen3(folder: Path) -> None:
     """A causal LM with the shapes of Qwen3-0.6B."""
     config = Qwen3Config(
         vocab_size=151_936,
@@ -99,8 +89,40 @@ def save_texts(zoo: str, folder: Path) -> None:
         head_dim=128,
         tie_word_embeddings=True,
     )
-    Qwen3ForCausalLM(config).half().save_pretrained(folder, max_shard_size="500MB")
-    AutoTokenizer.from_pretrained(zoo_path(zoo)).save_pretrained(folder)
+    save_texts(Qwen3ForCausalLM(config), "tiny_gpt2", folder)
+
+
+def save_smollm2(folder: Path) -> None:
+    """SmolLM2-135M-Instruct, whose weights are real."""
+    save_texts(AutoModelForCausalLM.from_pretrained(zoo_path("smollm2")), "smollm2", folder)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, what saves it in a folder, the words of its run, and the side of its images."""
+
+    model: str
+    save: Callable[[Path], None]
+    words: Sequence[str]
+    size: int = 0
+
+
+CASES = {
+    "sd14": Case(
+        "sd14",
+        partial(save_images, "sd14", "tiny_sd"),
+        ["algo=ddpo", "precision=fp32", *IMAGES],
+        128,
+    ),
+    "sd35_medium": Case(
+        "sd35",
+        partial(save_images, "sd35_medium", "tiny_sd3"),
+        ["algo=nft", "precision=bf16", *IMAGES],
+        128,
+    ),
+    "qwen3_0.6b": Case("qwen3", save_qwen3, ["algo=grpo_token", *TEXTS]),
+    "smollm2": Case("smollm2", save_smollm2, ["algo=grpo_token", *TEXTS]),
+}
 
 
 @dataclass(frozen=True)
@@ -130,10 +152,7 @@ def command(words: Sequence[str], log: Path, killed_at: Path | None = None) -> E
 def whole(name: str, case: Case, folder: Path, more: Sequence[str]) -> list[str]:
     """A row of the table: what a model's commands took."""
     base, run, export, log = (folder / key for key in ("base", "run", "export", "log"))
-    if case.size:
-        save_images(name, case.zoo, base)
-    else:
-        save_texts(case.zoo, base)
+    case.save(base)
     files = [*base.rglob("*.safetensors")]
     own = [f"model.size={case.size}"] if case.size else []
     words = [f"model={case.model}", f"model.path={base}", *FEW, *own, *case.words, *more]

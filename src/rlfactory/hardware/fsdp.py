@@ -14,7 +14,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.distributed_c10d import _set_pg_timeout
 from torch.distributed.fsdp import (
     CPUOffloadPolicy,
     FSDPModule,
@@ -26,6 +25,11 @@ from torch.distributed.fsdp import (
 from torch.distributed.tensor import DTensor
 
 from rlfactory.hardware.gradient_tree import blocks
+
+try:
+    from torch.distributed import set_timeout  # type: ignore[attr-defined]
+except ImportError:  # an older torch
+    from torch.distributed.distributed_c10d import _set_pg_timeout as set_timeout
 
 REPLICATE, SHARD = "replicate", "shard"
 """The dimensions of the mesh: copies of the network, and the ranks that share one."""
@@ -121,7 +125,7 @@ class FSDPParameters:
         names = (REPLICATE, SHARD)[begin:]
         mesh = init_device_mesh(device, sizes[begin:], mesh_dim_names=names)
         for group in mesh.get_all_groups():  # a group of some ranks has torch's own, half an hour
-            _set_pg_timeout(self._timeout, group)
+            set_timeout(self._timeout, group)
         return mesh
 
     def _modules(self) -> Iterator[FSDPModule]:
