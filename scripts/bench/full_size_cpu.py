@@ -31,7 +31,8 @@ from rlfactory.model.pipelines.shipped import zoo_path
 SHARD = "2GB"
 FEW = ["iterations=2", "prompts_per_iteration=2", "group_size=2", "updates_per_iteration=1"]
 FEW += ["hardware=cpu", "checkpoint.every=1", "evaluation.every=0", "recipe=none"]
-IMAGES = ["reward=compressibility", "prompts=shapes", "schedule.steps=4", "evaluation.prompts=2"]
+IMAGES = ["reward=compressibility", "prompts=shapes", "schedule.steps=4", "evaluation.steps=4"]
+IMAGES += ["evaluation.prompts=2"]
 TEXTS = ["dynamics.length=32", "reward=length", "evaluation.prompts=2"]
 OPEN_IMAGES = """
 import torch
@@ -117,7 +118,7 @@ CASES = {
     "sd35_medium": Case(
         "sd35",
         partial(save_images, "sd35_medium", "tiny_sd3"),
-        ["algo=nft", "precision=bf16", *IMAGES],
+        ["algo=nft", "precision=bf16", "model.text_tokens=77", *IMAGES],
         128,
     ),
     "qwen3_0.6b": Case("qwen3", save_qwen3, ["algo=grpo_token", *TEXTS]),
